@@ -1,0 +1,8 @@
+//! The case: which targets are meant, how a client reaches them, and which patches are suspected.
+//!
+//! The types here are plain data and pure.
+//! Reading a file, and explaining its errors by line and key, is `case::read`.
+
+pub mod types;
+
+pub use types::*;

@@ -1,0 +1,65 @@
+//! What is worth seeing now and not worth keeping: progress, log lines, token streams, load.
+//!
+//! Bounded and beside the state; never an event.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::ids::JobId;
+use crate::untrusted::Untrusted;
+
+/// One message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Live {
+    /// How far a job is.
+    Progress {
+        /// The job.
+        job: JobId,
+        /// Units done.
+        done: u64,
+        /// Units in all; `None` is not known.
+        total: Option<u64>,
+        /// What it does right now.
+        phase: String,
+        /// Seconds left, where there is a ground for saying so.
+        eta_s: Option<f64>,
+    },
+    /// A line of a job's own log.
+    JobLog {
+        /// The job.
+        job: JobId,
+        /// The line.
+        line: String,
+    },
+    /// A line of a server's log.
+    ServerLog {
+        /// Target name.
+        target: String,
+        /// The line.
+        line: Untrusted,
+    },
+    /// Text that a model is producing.
+    Token {
+        /// The job.
+        job: JobId,
+        /// The piece of text.
+        text: Untrusted,
+    },
+    /// The load of a server.
+    Load {
+        /// Target name.
+        target: String,
+        /// When.
+        at: Timestamp,
+        /// `running`, `waiting`, `kv_usage`, `cache_hit_rate`, ….
+        values: BTreeMap<String, f64>,
+    },
+    /// Messages were dropped because a receiver was too slow.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+}

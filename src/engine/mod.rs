@@ -1,0 +1,14 @@
+//! The loop: inputs become events and effects, events change the state, effects become jobs.
+//!
+//! `command`, `event`, `state`, `update` are pure; `runtime` owns the state, the journal and the jobs.
+//! The engine knows no terminal and needs none.
+
+pub mod command;
+pub mod diagnostic;
+pub mod effect;
+pub mod event;
+pub mod ids;
+pub mod input;
+pub mod live;
+pub mod procedure;
+pub mod state;

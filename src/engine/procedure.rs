@@ -1,0 +1,195 @@
+//! A remote change as plain data: steps that check, do, prove and can be undone.
+//!
+//! Pure. Building one for a target is `remote::procedures`; running its actions is `remote::execute`.
+//! The journal holds the whole procedure before its first step runs, so that a later process can
+//! finish it or take it back.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::ids::ProcedureId;
+use crate::untrusted::Untrusted;
+
+/// A change of one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Procedure {
+    /// Number within the session; 0 until the engine has given it one.
+    pub id: ProcedureId,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The target it changes.
+    pub target: String,
+    /// One line for people.
+    pub title: String,
+    /// Level wanted for each patch of the target.
+    pub levels: BTreeMap<String, String>,
+    /// The steps, in order.
+    pub steps: Vec<Step>,
+}
+
+/// What a procedure is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Purpose {
+    /// First start of a target that is down.
+    Start,
+    /// Stop and start with levels stated.
+    Restart,
+    /// Stop for good.
+    Stop,
+    /// Back to the original configuration.
+    Restore,
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// Short name: `write-override`, `stop`, `start`, `prove`, ….
+    pub name: String,
+    /// Reads whether the step is already done, or may not be done; changes nothing.
+    pub check: Action,
+    /// Does it.
+    pub apply: Action,
+    /// Takes it back; `None` where there is nothing to take back.
+    pub undo: Option<Action>,
+    /// Reads the evidence that it was done; changes nothing.
+    pub proof: Action,
+}
+
+/// Something that a host can be asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Action {
+    /// Nothing.
+    Nothing,
+    /// A POSIX shell text, run exactly as shown.
+    Shell {
+        /// The text.
+        script: String,
+        /// Seconds after which it counts as failed.
+        timeout_s: f64,
+    },
+    /// Ask whether exactly this process runs.
+    ProcessGone {
+        /// Process id.
+        pid: u32,
+        /// Start time in clock ticks since the host's boot, so that a reused pid is not taken for it.
+        start_ticks: u64,
+        /// Seconds to wait for it to be gone.
+        timeout_s: f64,
+    },
+    /// Prove a start: new pid, port, ready line, first token, levels read back.
+    ProveBoot {
+        /// What the proof must hold against.
+        expect: BootExpectation,
+        /// Seconds to wait for the server to be ready.
+        timeout_s: f64,
+    },
+}
+
+/// What a proven start must be different from, and must show.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BootExpectation {
+    /// The process before, if there was one.
+    pub old: Option<ProcessKey>,
+    /// Port that the new process must own.
+    pub port: u16,
+    /// Base URL for the ready probe and the first token.
+    pub url: String,
+    /// Path of the log.
+    pub log: String,
+    /// Byte length of the log before the start: only later lines count.
+    pub log_offset: u64,
+    /// Level wanted for each patch, with the text that the process must show.
+    pub readback: Vec<Readback>,
+}
+
+/// One level to read back from the new process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Readback {
+    /// The patch.
+    pub patch: String,
+    /// Level name wanted.
+    pub level: String,
+    /// Environment variable, or flag with dashes.
+    pub switch: String,
+    /// Value wanted; `None` is absent.
+    pub value: Option<String>,
+}
+
+/// A process that cannot be mistaken for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessKey {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since the host's boot (field 22 of `/proc/PID/stat`).
+    pub start_ticks: u64,
+}
+
+/// Which part of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Doing: check, apply, proof.
+    Do,
+    /// Taking back.
+    Undo,
+}
+
+/// One thing that was seen, with its source.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Evidence {
+    /// What it is about: `pid`, `port-owner`, `ready-line`, `first-token`, `level:PATCH`, ….
+    pub about: String,
+    /// What was seen.
+    pub seen: Untrusted,
+    /// Where: `/proc/123/environ`, `http://…/generate`, ….
+    pub source: String,
+}
+
+/// Why something could not be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Failure {
+    /// One clear sentence, lower case, no full stop.
+    pub message: String,
+    /// What the user can do, if anything.
+    pub hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without a hint.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+
+    /// The same failure with a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// The proof that a target was started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BootProof {
+    /// The target.
+    pub target: String,
+    /// The server process.
+    pub process: ProcessKey,
+    /// When the process started, from its start ticks.
+    #[schemars(with = "String")]
+    pub started_at: Timestamp,
+    /// When the proof was complete.
+    #[schemars(with = "String")]
+    pub proven_at: Timestamp,
+    /// Level read back for each patch; a patch that could not be read is in `unverified`.
+    pub levels: BTreeMap<String, String>,
+    /// Patches whose level could not be read back, with the reason: trials of this boot are void for them.
+    pub unverified: BTreeMap<String, String>,
+    /// Everything that was seen.
+    pub evidence: Vec<Evidence>,
+}

@@ -1,0 +1,3 @@
+//! What the model remembers: prompts, grading, running, transcripts.
+
+pub mod trial;

@@ -1,0 +1,3 @@
+//! The journal of one investigation.
+
+pub mod format;

@@ -1,0 +1,130 @@
+//! What is really running: declared, effective and observed, each with its source.
+//!
+//! The types here are plain data.
+//! The readers touch the host; `truth::compare` is pure.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::engine::diagnostic::Diagnostic;
+use crate::engine::procedure::ProcessKey;
+use crate::untrusted::Untrusted;
+
+/// The three layers of one target at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetTruth {
+    /// Target name.
+    pub target: String,
+    /// When it was read.
+    #[schemars(with = "String")]
+    pub at: Timestamp,
+    /// Whether it serves.
+    pub status: ServerStatus,
+    /// The server process, if one was found.
+    pub process: Option<ProcessKey>,
+    /// One row per variable, flag and configuration value; disagreements first.
+    pub rows: Vec<Row>,
+    /// Level that the running process has for each patch; `None` is unknown.
+    pub levels: std::collections::BTreeMap<String, Option<String>>,
+    /// Where each level was read, or why it could not be.
+    pub level_sources: std::collections::BTreeMap<String, String>,
+    /// What could not be read, and anything else worth knowing.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// Whether a target serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerStatus {
+    /// Could not be told.
+    #[default]
+    Unknown,
+    /// No process owns the port.
+    Down,
+    /// A process is there, the ready probe does not answer yet.
+    Loading,
+    /// It answers.
+    Ready,
+}
+
+/// One variable, flag or configuration value in three layers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Row {
+    /// Target name.
+    pub target: String,
+    /// Process or part it belongs to: `server`, ….
+    pub component: String,
+    /// Variable, flag or key.
+    pub name: String,
+    /// What kind of name it is.
+    pub kind: RowKind,
+    /// What the launch script, unit or file says.
+    pub declared: Option<Claim>,
+    /// What the process was started with.
+    pub effective: Option<Claim>,
+    /// What the server or its log says.
+    pub observed: Option<Claim>,
+    /// What the comparison says.
+    pub status: RowStatus,
+    /// One sentence for people; empty where the status says it all.
+    pub note: String,
+}
+
+/// What kind of name a row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RowKind {
+    /// Environment variable.
+    Env,
+    /// Command-line flag.
+    Flag,
+    /// Key of a configuration.
+    Config,
+}
+
+/// One statement with its evidence.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Claim {
+    /// The value; `None` is *known to be absent*. A value that could not be read has no claim, or is `Unknown` in `known`.
+    pub value: Option<Untrusted>,
+    /// Whether the source could tell.
+    pub known: Known,
+    /// Where it was read: a path, `/proc/PID/environ`, an URL.
+    pub source: String,
+    /// Line in the source, counted from 1.
+    pub line: Option<u32>,
+    /// What this source can never show.
+    pub blind_to: Option<String>,
+}
+
+/// Whether a source could tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Known {
+    /// It was read.
+    Yes,
+    /// It could not be read.
+    Unknown {
+        /// Why, in one clause.
+        because: String,
+    },
+}
+
+/// What the comparison of the three layers says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RowStatus {
+    /// The layers disagree.
+    Differs,
+    /// A later layer replaced an earlier one.
+    OverriddenBy,
+    /// Given more than once with different values; the last one counts.
+    GivenTwice,
+    /// At least one layer could not be read.
+    UnknownBecause,
+    /// Only one layer speaks of it.
+    OneSource,
+    /// All layers that speak of it agree.
+    Agrees,
+}
