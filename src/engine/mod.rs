@@ -9,6 +9,8 @@ pub mod effect;
 pub mod event;
 pub mod ids;
 pub mod input;
+pub mod job;
 pub mod live;
 pub mod procedure;
 pub mod state;
+pub mod table;

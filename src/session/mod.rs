@@ -1,3 +1,4 @@
 //! The journal of one investigation.
 
+pub mod blobs;
 pub mod format;
