@@ -1,3 +1,7 @@
 //! How far each kernel's arithmetic strays: number formats, oracle, candidates, sweeps.
 
+pub mod checkpoint;
+pub mod format;
+pub mod matrix;
+pub mod oracle;
 pub mod report;
