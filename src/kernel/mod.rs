@@ -1,7 +1,10 @@
 //! How far each kernel's arithmetic strays: number formats, oracle, candidates, sweeps.
 
+pub mod candidate;
 pub mod checkpoint;
 pub mod format;
 pub mod matrix;
+pub mod measure;
+pub mod mhc;
 pub mod oracle;
 pub mod report;

@@ -37,10 +37,14 @@ pub struct Expert {
     pub w3: Matrix<f64>,
 }
 
-/// The output of the experts for the normed inputs `h` (`[tokens, width]`), same shape.
+/// The two experts of a token, ascending.
+pub type Chosen = [usize; ACTIVE];
+
+/// The output of the experts for the normed inputs `h` (`[tokens, width]`), same shape, and the
+/// experts that each token took.
 ///
 /// A token's sum takes its routed experts in ascending order of index, then the shared one.
-pub fn run(layer: &Experts, h: &[f64], tokens: usize) -> Vec<f64> {
+pub fn run(layer: &Experts, h: &[f64], tokens: usize) -> (Vec<f64>, Vec<Chosen>) {
     let width = h.len() / tokens.max(1);
     let logits = layer.gate.times(h);
     let (logits, _) = logits.as_chunks::<EXPERTS>();
@@ -57,7 +61,8 @@ pub fn run(layer: &Experts, h: &[f64], tokens: usize) -> Vec<f64> {
             out[t * width..][..width].iter_mut().zip(row).for_each(|(o, y)| *o += weight * y);
         }
     }
-    out
+    let chosen = routes.iter().map(|[(a, _), (b, _)]| [*a.min(b), *a.max(b)]).collect();
+    (out, chosen)
 }
 
 /// The two experts with the largest biased score, best first, with their weights.

@@ -6,7 +6,7 @@
 use crate::kernel::checkpoint::{Checkpoint, CheckpointError};
 use crate::kernel::matrix::Matrix;
 use crate::kernel::oracle::attention::{Attention, HEAD, HEADS, Indexer, attend};
-use crate::kernel::oracle::experts::{self, EXPERTS, Expert, Experts};
+use crate::kernel::oracle::experts::{self, Chosen, EXPERTS, Expert, Experts};
 use crate::kernel::oracle::hyper::{Coefficients, MIXES, STREAMS, Site, combine, mixes, site_input, split};
 use crate::kernel::oracle::{EPS, inverse_rms, rms, sigmoid};
 
@@ -61,6 +61,19 @@ pub struct Head {
     pub vocabulary: Matrix<f64>,
 }
 
+/// What one site did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// Site input, `[tokens, width]`, before its norm.
+    pub input: Vec<f64>,
+    /// Output of the sublayer, `[tokens, width]`.
+    pub output: Vec<f64>,
+    /// Experts of each token; empty at an attention site.
+    pub chosen: Vec<Chosen>,
+    /// New streams, `[tokens, 4, width]`.
+    pub streams: Vec<f64>,
+}
+
 /// The site's name, such as `layer 0 attention`.
 pub fn site_label(site: usize) -> String {
     format!("layer {} {}", site / 2, if site.is_multiple_of(2) { "attention" } else { "experts" })
@@ -104,19 +117,25 @@ impl Model {
         (mixes, coefficients)
     }
 
-    /// New streams after a site with these coefficients; streams are `[tokens, 4, width]`.
-    pub fn step(&self, site: usize, streams: &[f64], coefficients: &[Coefficients]) -> Vec<f64> {
-        let y = site_input(coefficients.iter().map(|c| c.pre), streams, WIDTH);
-        let f = self.sublayer(site, &y);
-        combine(coefficients, &f, streams, WIDTH)
+    /// One site with these coefficients; streams are `[tokens, 4, width]`.
+    pub fn step(&self, site: usize, streams: &[f64], coefficients: &[Coefficients]) -> Step {
+        let input = site_input(coefficients.iter().map(|c| c.pre), streams, WIDTH);
+        let (output, chosen) = self.sublayer(site, &input);
+        let streams = combine(coefficients, &output, streams, WIDTH);
+        Step { input, output, chosen, streams }
     }
 
-    /// Attention or experts on the normed site input `y` (`[tokens, width]`), same shape.
-    pub fn sublayer(&self, site: usize, y: &[f64]) -> Vec<f64> {
+    /// Attention or experts on the normed site input `y` (`[tokens, width]`), same shape, and the
+    /// experts that each token took (none at an attention site).
+    fn sublayer(&self, site: usize, y: &[f64]) -> (Vec<f64>, Vec<Chosen>) {
         let (block, part) = (&self.blocks[site / 2], site % 2);
         let h = rms(y, &block.norms[part]);
         let tokens = y.len() / WIDTH;
-        if part == 0 { attend(&block.attention, &h, tokens) } else { experts::run(&block.experts, &h, tokens) }
+        if part == 0 {
+            (attend(&block.attention, &h, tokens), Vec::new())
+        } else {
+            experts::run(&block.experts, &h, tokens)
+        }
     }
 
     /// Logits `[tokens, vocabulary]` of the streams after the last site.
@@ -239,16 +258,14 @@ mod tests {
         let mut streams = model.embed(&ids());
         for site in 0..SITES {
             let (_, coefficients) = model.coefficients(site, &streams);
-            streams = model.step(site, &streams, &coefficients);
+            streams = model.step(site, &streams, &coefficients).streams;
             if site % 2 == 1 {
                 let name = format!("block{}", site / 2);
                 let off = furthest(&streams, &golden(&name, &[224, 4, 128]));
-                println!("{name}: {off:.2e}");
                 assert!(off < 1e-3, "{name} is off by {off}");
             }
         }
         let (logits, expect) = (model.logits(&streams), golden("logits", &[224, 264]));
-        println!("logits: {:.2e}", furthest(&logits, &expect));
         assert!(furthest(&logits, &expect) < 1e-3);
         let best = |row: &[f64]| (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
         for (got, wanted) in logits.chunks_exact(VOCABULARY).zip(expect.chunks_exact(VOCABULARY)) {
