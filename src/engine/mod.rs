@@ -3,6 +3,7 @@
 //! `command`, `event`, `state`, `update` are pure; `runtime` owns the state, the journal and the jobs.
 //! The engine knows no terminal and needs none.
 
+pub mod apply;
 pub mod command;
 pub mod diagnostic;
 pub mod effect;
@@ -14,3 +15,4 @@ pub mod live;
 pub mod procedure;
 pub mod state;
 pub mod table;
+pub mod timeline;

@@ -176,8 +176,13 @@ pub struct ProcedureState {
 pub enum ProcedureStatus {
     /// Shown, not confirmed.
     Planned,
-    /// Running, or cut off while running.
+    /// Running.
     Running {
+        /// Do or undo.
+        phase: Phase,
+    },
+    /// Cut off while running, found at resume; it waits to be finished or undone.
+    Interrupted {
         /// Do or undo.
         phase: Phase,
     },

@@ -9,3 +9,10 @@ pub struct Search {
     /// Patches to try, in order.
     pub patches: Vec<String>,
 }
+
+impl Search {
+    /// Where the search stands, in one line.
+    pub fn headline(&self) -> String {
+        format!("search over {} patches", self.patches.len())
+    }
+}
