@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod command;
+mod decide;
 pub mod diagnostic;
 pub mod effect;
 pub mod event;
@@ -16,3 +17,4 @@ pub mod procedure;
 pub mod state;
 pub mod table;
 pub mod timeline;
+pub mod update;
