@@ -39,11 +39,12 @@ impl State {
                 self.mark_interrupted(event);
             }
             Happened::CaseOpened { case } => self.open_case(case),
-            Happened::JobStarted { job, title, command: _ } => {
+            Happened::JobStarted { job, title, procedure, command: _ } => {
                 self.counters.job = self.counters.job.max(job.0);
                 let entry = Job {
                     id: *job,
                     title: title.clone(),
+                    procedure: *procedure,
                     started_at: event.at,
                     ended_at: None,
                     cancelling: false,
@@ -143,8 +144,12 @@ impl State {
         self.case = Some(case.clone());
     }
 
-    /// Whatever ran when the program ended runs no more: its jobs are lost, its changes are half done.
+    /// Whatever ran when the program ended runs no more: its jobs are lost, its changes are half done,
+    /// and its search waits to be begun again on what is recorded.
     fn mark_interrupted(&mut self, event: &Event) {
+        if let Some(search) = self.search.take_if(|s| s.is_active()) {
+            self.search = Some(Arc::new(search.stopped()));
+        }
         let running: Vec<_> = self.jobs.values().filter(|j| j.outcome.is_none()).map(|j| j.id).collect();
         for id in running {
             if let Some(job) = self.jobs.get_mut(&id) {

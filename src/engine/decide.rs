@@ -272,11 +272,12 @@ fn guilty_off(state: &State, case: &Case) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// Ends the search and what it had started; trials and verdicts stay.
+/// Ends the search and what it had started; trials and verdicts stay, and a change that has begun runs to
+/// its end.
 pub(crate) fn stop_search(turn: &mut Turn) {
     let Some(search) = turn.state.search.clone() else { return };
     turn.record(Happened::SearchMoved { search: Arc::new(search.stopped()) });
-    let running: Vec<_> = turn.state.running_jobs().map(|j| j.id).collect();
+    let running: Vec<_> = turn.state.running_jobs().filter(|j| j.procedure.is_none()).map(|j| j.id).collect();
     for job in running {
         turn.record(Happened::CancelRequested { job });
         turn.effect(Effect::Cancel(job));

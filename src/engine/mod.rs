@@ -14,6 +14,7 @@ pub mod input;
 pub mod job;
 pub mod live;
 pub mod procedure;
+pub mod runtime;
 pub mod state;
 pub mod table;
 pub mod timeline;

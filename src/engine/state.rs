@@ -149,6 +149,8 @@ pub struct Job {
     pub id: JobId,
     /// One line for people.
     pub title: String,
+    /// The procedure that it runs or takes back, if it does.
+    pub procedure: Option<ProcedureId>,
     /// When it began.
     pub started_at: Timestamp,
     /// When it ended.

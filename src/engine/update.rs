@@ -75,7 +75,11 @@ impl Turn {
     /// Records and starts a job.
     pub(crate) fn start(&mut self, title: String, command: Option<&Command>, spec: JobSpec) -> JobId {
         let job = JobId(self.state.counters.job + 1);
-        self.record(Happened::JobStarted { job, title, command: command.cloned().map(Box::new) });
+        let procedure = match &spec {
+            JobSpec::RunProcedure { procedure, .. } => Some(procedure.id),
+            _ => None,
+        };
+        self.record(Happened::JobStarted { job, title, command: command.cloned().map(Box::new), procedure });
         self.effect(Effect::Start { job, spec });
         job
     }
