@@ -33,6 +33,8 @@ use crate::session::store::{Head, OpenSession, write_head};
 const SYNC_EVERY: Duration = Duration::from_millis(100);
 /// Events between two cached snapshots.
 const SNAPSHOT_EVERY: u64 = 5_000;
+/// How long a cancelled job may take to end once the engine closes.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Inputs that may wait before senders are held up.
 const INBOX: usize = 1024;
 /// Live messages that a slow receiver may fall behind before it loses some.
@@ -127,7 +129,7 @@ impl Engine {
 pub fn start(
     session: OpenSession,
     first: Option<Happened>,
-    actor: Actor,
+    actor: &Actor,
     world: Arc<dyn World>,
 ) -> Result<Engine, JournalError> {
     let (inbox, messages) = mpsc::channel(INBOX);
@@ -145,12 +147,13 @@ pub fn start(
         inputs: 0,
         last_sync: Instant::now(),
         last_snapshot: 0,
+        last_head: Instant::now(),
     };
     core.last_snapshot = core.session.state.seq;
     let remarks = std::mem::take(&mut core.session.remarks);
     let said = remarks.into_iter().map(|diagnostic| Happened::Said { diagnostic });
     let opening: Vec<_> = first.into_iter().chain(said).collect();
-    core.record_opening(&actor, opening)?;
+    core.record_opening(actor, opening)?;
     let thread = std::thread::Builder::new()
         .name("engine".into())
         .spawn(move || core.run(messages, report_receiver))
@@ -169,6 +172,7 @@ struct Core {
     inputs: u64,
     last_sync: Instant,
     last_snapshot: u64,
+    last_head: Instant,
 }
 
 enum Woken {
@@ -199,20 +203,32 @@ impl Core {
         mut messages: mpsc::Receiver<Message>,
         mut reports: mpsc::Receiver<Report>,
     ) -> Result<(), JournalError> {
+        let result = self.serve(&mut messages, &mut reports).and_then(|()| self.close(&mut reports));
+        // After a failed write nothing more may happen that the journal would not know of.
+        self.cancels.values().for_each(CancellationToken::cancel);
+        result
+    }
+
+    fn serve(
+        &mut self,
+        messages: &mut mpsc::Receiver<Message>,
+        reports: &mut mpsc::Receiver<Report>,
+    ) -> Result<(), JournalError> {
         let runtime = self.runtime.clone();
         loop {
-            match runtime.block_on(wait(&mut messages, &mut reports, self.session.journal.is_dirty())) {
+            match runtime.block_on(wait(messages, reports, self.session.journal.is_dirty())) {
                 Woken::Message(Message::Command { actor, command, acknowledged }) => {
                     self.take(actor, Body::Command(command))?;
                     if let Some(acknowledged) = acknowledged {
                         self.sync()?;
+                        self.publish();
                         // The asker may have gone; the command was done all the same.
                         let _ = acknowledged.send(());
                     }
                 }
                 Woken::Report(report) => self.take_report(report)?,
                 Woken::Tick => {}
-                Woken::Message(Message::Close) | Woken::Closed => break,
+                Woken::Message(Message::Close) | Woken::Closed => return Ok(()),
             }
             // Whatever else waits is taken before anything is published or synced by time.
             while let Ok(report) = reports.try_recv() {
@@ -224,7 +240,6 @@ impl Core {
             self.publish();
             self.cache_snapshot();
         }
-        self.close(&mut reports)
     }
 
     fn take_report(&mut self, report: Report) -> Result<(), JournalError> {
@@ -288,6 +303,9 @@ impl Core {
     fn sync(&mut self) -> Result<(), JournalError> {
         self.last_sync = Instant::now();
         self.session.journal.sync()?;
+        if self.last_head.elapsed() >= SYNC_EVERY {
+            self.write_head();
+        }
         Ok(())
     }
 
@@ -320,7 +338,8 @@ impl Core {
         self.write_head();
     }
 
-    fn write_head(&self) {
+    fn write_head(&mut self) {
+        self.last_head = Instant::now();
         let (seq, hash, _) = self.session.journal.head();
         if self.session.journal.synced_seq() == seq
             && let Err(error) = write_head(&self.session.dir, &Head { seq, hash: hash.clone() })
@@ -329,15 +348,29 @@ impl Core {
         }
     }
 
-    /// Cancels what runs, and waits a while for its last words.
+    /// Cancels what runs, but lets a change of a server come to its end, which its own time-outs bound.
     fn close(&mut self, reports: &mut mpsc::Receiver<Report>) -> Result<(), JournalError> {
-        self.cancels.values().for_each(CancellationToken::cancel);
-        let until = Instant::now() + Duration::from_secs(5);
+        if self.session.state.search.as_ref().is_some_and(|s| s.is_active()) {
+            self.take(Actor::program(), Body::Command(Command::StopIsolation))?;
+        }
+        let changing = |state: &State, job: JobId| state.jobs.get(&job).is_some_and(|j| j.procedure.is_some());
+        for (job, cancel) in &self.cancels {
+            if !changing(&self.session.state, *job) {
+                cancel.cancel();
+            }
+        }
+        let until = Instant::now() + LAST_WORDS;
         let runtime = self.runtime.clone();
-        while self.session.state.running_jobs().next().is_some() && Instant::now() < until {
+        loop {
+            let running: Vec<_> = self.session.state.running_jobs().map(|j| j.id).collect();
+            let patient = running.iter().any(|job| changing(&self.session.state, *job)) || Instant::now() < until;
+            if running.is_empty() || !patient {
+                break;
+            }
             let next = runtime.block_on(async { tokio::time::timeout(SYNC_EVERY, reports.recv()).await });
             if let Ok(Some(report)) = next {
                 self.take_report(report)?;
+                self.publish();
             }
         }
         self.sync()?;
