@@ -9,6 +9,7 @@ mod decide;
 pub mod diagnostic;
 pub mod effect;
 pub mod event;
+pub mod fake;
 pub mod ids;
 pub mod input;
 pub mod job;
