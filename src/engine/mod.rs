@@ -7,6 +7,7 @@ pub mod apply;
 pub mod command;
 mod decide;
 pub mod diagnostic;
+pub mod drive;
 pub mod effect;
 pub mod event;
 pub mod fake;
