@@ -2,9 +2,13 @@
 
 pub mod candidate;
 pub mod checkpoint;
+pub mod figure;
 pub mod format;
 pub mod matrix;
 pub mod measure;
 pub mod mhc;
 pub mod oracle;
 pub mod report;
+mod spec;
+
+pub use spec::{SpecInfo, run, specs};
