@@ -149,6 +149,8 @@ pub struct Job {
     pub id: JobId,
     /// One line for people.
     pub title: String,
+    /// The procedure that it runs or takes back, if it does.
+    pub procedure: Option<ProcedureId>,
     /// When it began.
     pub started_at: Timestamp,
     /// When it ended.
@@ -176,8 +178,13 @@ pub struct ProcedureState {
 pub enum ProcedureStatus {
     /// Shown, not confirmed.
     Planned,
-    /// Running, or cut off while running.
+    /// Running.
     Running {
+        /// Do or undo.
+        phase: Phase,
+    },
+    /// Cut off while running, found at resume; it waits to be finished or undone.
+    Interrupted {
         /// Do or undo.
         phase: Phase,
     },
