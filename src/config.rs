@@ -217,7 +217,12 @@ pub fn variable(setting: &Setting) -> String {
 
 /// The known word that is nearest to `word`, if one is near enough to be meant.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
+    // A swap of two letters is a distance of 2, and must be forgiven in all but the shortest words.
+    let limit = match word.chars().count() {
+        0..=3 => 1,
+        4..=7 => 2,
+        long => long / 3,
+    };
     known.into_iter().map(|k| (distance(word, k), k)).filter(|(d, _)| *d <= limit).min().map(|(_, k)| k)
 }
 
@@ -341,11 +346,7 @@ mod tests {
 
     #[test]
     fn an_unknown_setting_names_its_line_and_the_nearest() {
-        refused(
-            "\ntheem = \"x\"\n",
-            "config.toml:2: there is no setting `theem`",
-            Some("did you mean `theme`?"),
-        );
+        refused("\ntheem = \"x\"\n", "config.toml:2: there is no setting `theem`", Some("did you mean `theme`?"));
         refused(
             "zzzzzzzz = 1",
             "config.toml:1: there is no setting `zzzzzzzz`",

@@ -60,14 +60,6 @@ impl Paths {
     pub fn lab(&self) -> PathBuf {
         self.state.join("lab")
     }
-
-    /// The folder of a session that is given by name or by path: what holds a separator, or exists as
-    /// a folder, is a path.
-    pub fn session(&self, name_or_path: &str) -> PathBuf {
-        let path = Path::new(name_or_path);
-        let is_path = path.components().count() > 1 || path.is_absolute() || path.join("journal.jsonl").is_file();
-        if is_path { path.to_owned() } else { self.sessions.join(name_or_path) }
-    }
 }
 
 #[cfg(test)]
@@ -84,13 +76,5 @@ mod tests {
         assert_eq!(paths(Some("")).sessions, Path::new("/s/patchbench/sessions"));
         assert_eq!(paths(Some("/x")).sessions, Path::new("/x"));
         assert_eq!(paths(None).config_file(), Path::new("/c/patchbench/config.toml"));
-    }
-
-    #[test]
-    fn a_session_is_a_name_or_a_path() {
-        let paths = paths(None);
-        assert_eq!(paths.session("monday"), Path::new("/s/patchbench/sessions/monday"));
-        assert_eq!(paths.session("./monday"), Path::new("./monday"));
-        assert_eq!(paths.session("/x/monday"), Path::new("/x/monday"));
     }
 }

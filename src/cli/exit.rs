@@ -48,15 +48,9 @@ mod tests {
 
     #[test]
     fn every_status_has_its_documented_number() {
-        let codes = [
-            Status::Done,
-            Status::Finding,
-            Status::Usage,
-            Status::World,
-            Status::NoVerdict,
-            Status::Interrupted,
-        ]
-        .map(Status::code);
+        let codes =
+            [Status::Done, Status::Finding, Status::Usage, Status::World, Status::NoVerdict, Status::Interrupted]
+                .map(Status::code);
         assert_eq!(codes, [0, 1, 2, 3, 4, 130]);
     }
 }

@@ -85,10 +85,8 @@ pub(crate) fn micro(class: ErrorClass) -> MicroReport {
 }
 
 fn gated(id: &str, name: &str) -> Patch {
-    let levels = BTreeMap::from([
-        ("on".to_owned(), LevelValue::Set("1".into())),
-        ("off".to_owned(), LevelValue::Unset),
-    ]);
+    let levels =
+        BTreeMap::from([("on".to_owned(), LevelValue::Set("1".into())), ("off".to_owned(), LevelValue::Unset)]);
     Patch {
         id: id.into(),
         title: format!("patch {id}"),
@@ -140,10 +138,8 @@ fn truth() -> TargetTruth {
         status,
         note: note.into(),
     };
-    let unknown = Claim {
-        known: Known::Unknown { because: "permission denied".into() },
-        ..claim(None, "/proc/7/environ", None)
-    };
+    let unknown =
+        Claim { known: Known::Unknown { because: "permission denied".into() }, ..claim(None, "/proc/7/environ", None) };
     TargetTruth {
         target: "server".into(),
         at: noon(),
@@ -159,10 +155,7 @@ fn truth() -> TargetTruth {
             ),
             row("MHC", Some(claim(None, "serve.sh", None)), Some(unknown), RowStatus::UnknownBecause, ""),
         ],
-        levels: BTreeMap::from([
-            ("triton-indexer".to_owned(), Some("on".to_owned())),
-            ("mhc-bf16".to_owned(), None),
-        ]),
+        levels: BTreeMap::from([("triton-indexer".to_owned(), Some("on".to_owned())), ("mhc-bf16".to_owned(), None)]),
         level_sources: BTreeMap::from([
             ("triton-indexer".to_owned(), "/proc/7/environ".to_owned()),
             ("mhc-bf16".to_owned(), "permission denied".to_owned()),

@@ -1,4 +1,4 @@
-//! `patchbench isolate` and `patchbench demo`: the symptom and the verdicts, from the state.
+//! `patchbench isolate`: the symptom and the verdicts, from the state.
 //!
 //! Pure over `State`; running the search is the engine's.
 
@@ -28,16 +28,6 @@ pub struct IsolateReport {
     pub explanations: Vec<Explanation>,
     /// What was used up.
     pub cost: Cost,
-}
-
-/// The same as [`IsolateReport`], as `demo` prints it.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct DemoReport {
-    /// The scenario that was asked for; what it hides is not looked at.
-    pub scenario: String,
-    /// What the search found.
-    #[serde(flatten)]
-    pub found: IsolateReport,
 }
 
 /// The symptom as measured.
@@ -90,10 +80,6 @@ impl Report for IsolateReport {
     const NAME: &'static str = "isolate";
 }
 
-impl Report for DemoReport {
-    const NAME: &'static str = "demo";
-}
-
 /// What the search found so far.
 pub fn isolate_report(state: &State) -> IsolateReport {
     IsolateReport {
@@ -136,21 +122,19 @@ pub fn answer(state: &State, session: &Path, style: Style) -> Answer {
     finish(Answer::new(&report, status(state), text), state, session)
 }
 
-/// Answers `demo --headless` once the search has ended.
-pub fn demo_answer(state: &State, scenario: &str, session: &Path, style: Style) -> Answer {
-    let report = DemoReport { scenario: scenario.to_owned(), found: isolate_report(state) };
-    let text = text(&report.found, style);
-    finish(Answer::new(&report, status(state), text), state, session)
-}
-
-fn finish(mut answer: Answer, state: &State, session: &Path) -> Answer {
-    answer.text.push_str(&format!("\n\nsession  {}", session.display()));
+/// Adds what every search says at its end: its session, its remarks, and the error if nothing was measured.
+pub fn finish(mut answer: Answer, state: &State, session: &Path) -> Answer {
+    answer.text = format!("{}\n\nsession  {}", answer.text, session.display());
     let answer = answer.session(session).diagnostics(state.diagnostics.iter().cloned());
     if answer.status != Status::World {
         return answer;
     }
     let why = "the symptom was not measured: no trial that counts is left";
-    answer.error(ErrorCode::TooFewTrials, why, Some("`patchbench session show` lists the trials and why they are void".into()))
+    answer.error(
+        ErrorCode::TooFewTrials,
+        why,
+        Some("`patchbench session show` lists the trials and why they are void".into()),
+    )
 }
 
 /// The verdict for people: the symptom, one line per subject, then the reasons.
@@ -165,19 +149,8 @@ pub fn text(report: &IsolateReport, style: Style) -> String {
         let reasons = report.explanations.iter().map(|e| format!("{}: {}", style.bold(&e.subject.id), e.why));
         parts.push(reasons.collect::<Vec<_>>().join("\n"));
     }
-    parts.push(style.dim(&format!("{} trials, {} boots", report.cost.trials, report.cost.boots)));
+    parts.push(style.dim(&format!("trials {}, boots {}", report.cost.trials, report.cost.boots)));
     parts.join("\n\n")
-}
-
-/// The word for a finding.
-pub fn finding_word(finding: Finding) -> &'static str {
-    match finding {
-        Finding::Guilty => "guilty",
-        Finding::Acquitted => "acquitted",
-        Finding::NotShown => "not-shown",
-        Finding::NotSeparable => "not-separable",
-        Finding::Inconclusive => "inconclusive",
-    }
 }
 
 fn symptom_text(report: &IsolateReport, style: Style) -> String {
@@ -210,7 +183,7 @@ fn cells(row: &VerdictRow) -> Vec<Cell> {
         SubjectKind::Factor => " (factor)",
     };
     vec![
-        Cell::marked(finding_word(row.verdict), mark),
+        Cell::marked(row.verdict.word(), mark),
         format!("{}{kind}", row.subject.id).into(),
         count_text(row.on).into(),
         count_text(row.off).into(),
@@ -249,8 +222,8 @@ mod tests {
     use crate::cli::fixture;
 
     fn state(lower: Option<f64>, findings: &[Finding]) -> State {
-        let mut state = State::default();
-        state.symptom = lower.map(|lower| Symptom { rate: 0.6, lower, trials: 24 });
+        let symptom = lower.map(|lower| Symptom { rate: 0.6, lower, trials: 24 });
+        let mut state = State { symptom, ..State::default() };
         for (i, finding) in findings.iter().enumerate() {
             state.verdicts.push_back(fixture::verdict(&format!("patch-{i}"), *finding).into());
         }
@@ -298,22 +271,14 @@ mod tests {
         insta::assert_snapshot!(text(&report, Style::PLAIN), @r"
         symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % is above the floor of 15.0 %
 
-        verdict    subject                    on        off  boots on/off  bound
+        verdict    subject                   on        off  boots on/off  bound
         guilty     patch-0  15/24 fail (2 void)  1/24 fail           4/4  0.014
         acquitted  patch-1  15/24 fail (2 void)  1/24 fail           4/4  0.014
 
         patch-0: because of the numbers
         patch-1: because of the numbers
 
-        0 trials, 0 boots
+        trials 0, boots 0
         ");
-    }
-
-    #[test]
-    fn demo_adds_the_scenario_to_the_same_fields() {
-        let answer = demo_answer(&state(Some(0.5), &[Finding::Guilty]), "incident", Path::new("s"), Style::PLAIN);
-        assert_eq!(answer.body["scenario"], "incident");
-        assert_eq!(answer.body["verdicts"][0]["verdict"], "guilty");
-        assert_eq!(answer.status, Status::Finding);
     }
 }

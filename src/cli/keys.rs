@@ -89,12 +89,8 @@ impl From<Scope> for ScopeName {
 pub fn keys_report(entries: &[Entry]) -> KeysReport {
     let rows = |entry: &Entry| {
         let (command, doc, scope) = (entry.name.to_owned(), entry.doc.to_owned(), entry.scope.into());
-        let row = move |key: &&str| KeyRow {
-            key: (*key).to_owned(),
-            command: command.clone(),
-            doc: doc.clone(),
-            scope,
-        };
+        let row =
+            move |key: &&str| KeyRow { key: (*key).to_owned(), command: command.clone(), doc: doc.clone(), scope };
         entry.keys.iter().map(row).collect::<Vec<_>>()
     };
     KeysReport { keys: entries.iter().flat_map(rows).collect() }

@@ -76,11 +76,8 @@ fn or_world(printed: io::Result<()>, status: Status) -> Status {
 }
 
 fn error_text(message: &str, hint: Option<&str>, style: Style) -> String {
-    let mut text = format!("{} {message}", style.error("error:"));
-    if let Some(hint) = hint {
-        text.push_str(&format!("\n{} {hint}", style.hint("hint:")));
-    }
-    text
+    let hint = hint.map(|hint| format!("\n{} {hint}", style.hint("hint:"))).unwrap_or_default();
+    format!("{} {message}{hint}", style.error("error:"))
 }
 
 fn diagnostic_text(diagnostic: &Diagnostic, style: Style) -> String {

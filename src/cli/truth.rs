@@ -219,8 +219,8 @@ fn row_cells(row: &TruthRow) -> Vec<Cell> {
         RowStatus::OneSource => ("one source", Mark::Dim),
         RowStatus::Agrees => ("agrees", Mark::Good),
     };
-    let unknown = [&row.declared, &row.effective, &row.observed].into_iter().flatten();
-    let because = unknown.filter_map(|c| c.because.clone()).next();
+    let mut unknown = [&row.declared, &row.effective, &row.observed].into_iter().flatten();
+    let because = unknown.find_map(|c| c.because.clone());
     let note = match (row.note.as_str(), because) {
         ("", Some(because)) => because,
         (note, _) => note.to_owned(),
@@ -285,7 +285,16 @@ mod tests {
 
     #[test]
     fn text_shows_disagreements_first() {
-        insta::assert_snapshot!(text(&truth_report(&fixture::full_state()), Style::PLAIN), @"");
+        insta::assert_snapshot!(text(&truth_report(&fixture::full_state()), Style::PLAIN), @r#"
+        target  status  pid  read at
+        server  ready     7  2026-05-01T12:00:00Z
+
+                target  name    declared    effective  observed  note
+        differs  server  TRITON  0 (line 4)  1          -         set again by the wrapper
+        unknown  server  MHC     (unset)     ?          -         permission denied
+
+        1 of 2 values disagree, 1 could not be told, 0 agree
+        "#);
     }
 
     #[test]
