@@ -40,17 +40,13 @@ pub fn permutation(first: &[f64], second: &[f64], seed: u64) -> Option<Permutati
     let difference = seen / n as f64 - second.iter().sum::<f64>() / m as f64;
     // The total is fixed, so the difference grows with the sum of the first side; equal sums must count as equal.
     let threshold = seen - 1e-9;
-    match arrangements(n + m, n).filter(|c| *c <= EXACT_UP_TO) {
-        Some(total) => {
-            let hits = count_at_least(&all, n, threshold);
-            Some(Permutation { difference, p: hits as f64 / total as f64, exact: true, arrangements: total })
-        }
-        None => {
-            let hits = draw_at_least(all, n, threshold, seed);
-            let p = (1 + hits) as f64 / (1 + DRAWS) as f64;
-            Some(Permutation { difference, p, exact: false, arrangements: DRAWS })
-        }
+    if let Some(total) = arrangements(n + m, n).filter(|c| *c <= EXACT_UP_TO) {
+        let hits = count_at_least(&all, n, threshold);
+        return Some(Permutation { difference, p: hits as f64 / total as f64, exact: true, arrangements: total });
     }
+    let hits = draw_at_least(all, n, threshold, seed);
+    let p = (1 + hits) as f64 / (1 + DRAWS) as f64;
+    Some(Permutation { difference, p, exact: false, arrangements: DRAWS })
 }
 
 /// The smallest p-value that `n` boots against `m` can give: `1/C(n+m, n)`.
