@@ -74,6 +74,9 @@ pub(crate) fn micro(class: ErrorClass) -> MicroReport {
         shape: "2 sites".into(),
         curves: vec![curve("bf16", vec![1e-3, f64::NAN])],
         floor: vec![curve("stream", vec![2e-3, 2e-3])],
+        parts: Vec::new(),
+        decisions: Vec::new(),
+        controls: Vec::new(),
         verdicts: vec![CandidateVerdict {
             candidate: "bf16".into(),
             class,
