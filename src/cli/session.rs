@@ -117,6 +117,21 @@ pub enum ProcedureWord {
     Discarded,
 }
 
+impl ProcedureWord {
+    /// The word, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Planned => "planned",
+            Self::Running => "running",
+            Self::Interrupted => "interrupted",
+            Self::Completed => "completed",
+            Self::Undone => "undone",
+            Self::Failed => "failed",
+            Self::Discarded => "discarded",
+        }
+    }
+}
+
 /// A named point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SnapshotRow {
@@ -334,7 +349,7 @@ fn read(dir: &Path) -> Result<(State, Option<Diagnostic>), Failed> {
     }
 }
 
-fn word(status: &ProcedureStatus) -> ProcedureWord {
+pub(crate) fn word(status: &ProcedureStatus) -> ProcedureWord {
     match status {
         ProcedureStatus::Planned => ProcedureWord::Planned,
         ProcedureStatus::Running { .. } => ProcedureWord::Running,
