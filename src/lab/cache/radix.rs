@@ -1,0 +1,1 @@
+//! The radix tree of reusable prefixes, whole pages at a time. See the parent module.
