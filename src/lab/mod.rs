@@ -5,4 +5,7 @@
 //! reads a scenario.
 
 pub mod cache;
+mod log;
 pub mod model;
+pub mod scenario;
+pub mod scheduler;

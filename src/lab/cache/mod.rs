@@ -6,4 +6,4 @@ pub mod pool;
 pub mod radix;
 
 pub use pool::{PAGE, PageId, Pool};
-
+pub use radix::Radix;
