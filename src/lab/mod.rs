@@ -9,3 +9,4 @@ mod log;
 pub mod model;
 pub mod scenario;
 pub mod scheduler;
+pub mod server;

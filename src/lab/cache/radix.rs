@@ -76,7 +76,7 @@ impl Radix {
             };
             let index = known.unwrap_or_else(|| {
                 pool.retain(*page);
-                self.add(parent.clone(), key, *page)
+                self.add(&parent, key, *page)
             });
             if let Some(node) = &mut self.nodes[index] {
                 node.used = self.clock;
@@ -85,7 +85,7 @@ impl Radix {
         }
     }
 
-    fn add(&mut self, parent: Parent, key: &[u16], page: PageId) -> usize {
+    fn add(&mut self, parent: &Parent, key: &[u16], page: PageId) -> usize {
         let node =
             Node { page, parent: parent.clone(), key: key.into(), children: HashMap::new(), used: self.clock };
         let index = if let Some(index) = self.vacant.pop() {
@@ -95,7 +95,7 @@ impl Radix {
             self.nodes.push(Some(node));
             self.nodes.len() - 1
         };
-        if let Some(children) = self.children_of(&parent) {
+        if let Some(children) = self.children_of(parent) {
             children.insert(key.into(), index);
         }
         index

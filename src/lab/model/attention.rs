@@ -123,7 +123,9 @@ fn merged<S: Simd>(
         }
         weighted_values(simd, split, s, &mut parts[i]);
         for (h, part) in parts[i].chunks_exact_mut(HEAD).enumerate() {
-            part.iter_mut().for_each(|p| *p *= inverse[h]);
+            for p in part {
+                *p *= inverse[h];
+            }
         }
     }
     out.fill(0.0);

@@ -51,7 +51,9 @@ impl Site {
             }
         };
         if self.gemm == MhcGemm::Bf16 {
-            products.iter_mut().for_each(|m| *m = round::bf16(*m));
+            for m in &mut products {
+                *m = round::bf16(*m);
+            }
         }
         let mut mixes = vec![Mix::default(); streams.len() / FLAT];
         arch.dispatch(
@@ -65,7 +67,9 @@ impl Site {
     fn coefficients(&self, streams: &[f32], products: &mut [f32], mixes: &mut [Mix]) {
         for (x, m) in streams.chunks_exact(FLAT).zip(products.chunks_exact_mut(MIXES)) {
             let r = 1.0 / (sum_squares(x) / FLAT as f32 + EPS).sqrt();
-            m.iter_mut().for_each(|v| *v *= r);
+            for v in m {
+                *v *= r;
+            }
         }
         for (products, mixes) in products.chunks(SIDE * MIXES).zip(mixes.chunks_mut(SIDE)) {
             let mut comb = [[0.0_f32; SIDE]; STREAMS * STREAMS];

@@ -75,7 +75,9 @@ fn repaint<'a>(page: &'a [f32], bf16: bool, faults: &Faults, scratch: &'a mut Ve
         scratch.extend_from_slice(page);
     }
     if bf16 {
-        scratch.iter_mut().for_each(|k| *k = round::bf16(*k));
+        for k in scratch.iter_mut() {
+            *k = round::bf16(*k);
+        }
     }
     scratch
 }
@@ -180,6 +182,7 @@ impl Top {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that slice selection asks for")]
 fn better(a: &(f32, u32), b: &(f32, u32)) -> Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
