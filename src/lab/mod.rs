@@ -5,8 +5,12 @@
 //! reads a scenario.
 
 pub mod cache;
+pub mod install;
 mod log;
 pub mod model;
 pub mod scenario;
 pub mod scheduler;
 pub mod server;
+
+pub use install::{InstallError, Installed, install};
+pub use server::{ServeArgs, ServeError, serve};
