@@ -182,7 +182,9 @@ impl Client {
         let because = match error {
             EventStreamError::Utf8(_) => "its text is not utf-8".to_owned(),
             EventStreamError::Parser(e) => format!("it is no event stream: {e}"),
-            EventStreamError::Transport(Broken::Transport(_)) if events > 0 => return ServingError::CutShort { events },
+            EventStreamError::Transport(Broken::Transport(_)) if events > 0 => {
+                return ServingError::CutShort { events };
+            }
             EventStreamError::Transport(Broken::Transport(e)) => return self.transport(&e),
             EventStreamError::Transport(Broken::TooLong) => {
                 return ServingError::TooLong { path: Endpoint::Chat.path(), limit: MAX_ANSWER };
@@ -217,12 +219,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn take(
-        &mut self,
-        data: &str,
-        started: Instant,
-        on_delta: &mut impl FnMut(Delta<'_>),
-    ) -> Result<(), ServingError> {
+    fn take(&mut self, data: &str, started: Instant, on_delta: &mut impl FnMut(Delta<'_>)) -> Result<(), ServingError> {
         let chunk: Value = serde_json::from_str(data).map_err(|e| ServingError::BadAnswer {
             path: Endpoint::Chat.path(),
             because: format!("event {} is no json: {e}", self.events + 1),

@@ -144,11 +144,11 @@ async fn error_statuses_carry_what_the_server_said() {
 
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
-    let pieces = vec![Piece::Bytes(b"HTTP/1.1 302 Found\r\nlocation: /flush_cache\r\ncontent-length: 0\r\n\r\n".to_vec())];
+    let pieces =
+        vec![Piece::Bytes(b"HTTP/1.1 302 Found\r\nlocation: /flush_cache\r\ncontent-length: 0\r\n\r\n".to_vec())];
     let server = fake::raw(pieces).await;
-    let answer = client(&server.url, ServingEngine::Sglang)
-        .chat_stream(&request(), |_| {}, &CancellationToken::new())
-        .await;
+    let answer =
+        client(&server.url, ServingEngine::Sglang).chat_stream(&request(), |_| {}, &CancellationToken::new()).await;
     assert!(matches!(answer, Err(ServingError::Status { code: 302, .. })), "{answer:?}");
     assert_eq!(server.requests.lock().unwrap().len(), 1);
 }
@@ -156,8 +156,7 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn a_refused_connection_is_unreachable() {
     let url = fake::nobody().await;
-    let answer =
-        client(&url, ServingEngine::Sglang).chat_stream(&request(), |_| {}, &CancellationToken::new()).await;
+    let answer = client(&url, ServingEngine::Sglang).chat_stream(&request(), |_| {}, &CancellationToken::new()).await;
     let error = answer.unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(error.to_string().contains("refused"), "{error}");
@@ -189,7 +188,11 @@ async fn reasoning_is_read_under_the_name_of_each_engine() {
         let text = format!("data: {{\"choices\":[{{\"delta\":{{\"{field}\":\"hm\"}}}}]}}\n\n{}{DONE}", delta("7"));
         let (answer, seen) = ask(fake::stream(&[text.as_bytes()]), engine).await;
         let answer = answer.unwrap();
-        assert_eq!((answer.reasoning.as_str(), answer.text.as_str(), seen.as_str()), ("hm", "7", "<hm>7"), "{engine:?}");
+        assert_eq!(
+            (answer.reasoning.as_str(), answer.text.as_str(), seen.as_str()),
+            ("hm", "7", "<hm>7"),
+            "{engine:?}"
+        );
     }
 }
 

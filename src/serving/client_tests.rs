@@ -114,7 +114,8 @@ async fn tools_go_with_the_tokenizer_too() {
 
 #[tokio::test]
 async fn llama_server_renders_first() {
-    let (client, server) = answering("200 OK", "{\"prompt\":\"<u>hello\",\"tokens\":[5,6]}", ServingEngine::LlamaServer).await;
+    let (client, server) =
+        answering("200 OK", "{\"prompt\":\"<u>hello\",\"tokens\":[5,6]}", ServingEngine::LlamaServer).await;
     assert_eq!(client.tokenize(&hello(), &[]).await.unwrap().count, 2);
     let requests = server.requests.lock().unwrap().clone();
     assert!(requests[0].starts_with("POST /apply-template"));

@@ -105,9 +105,26 @@ mod tests {
 
     /// Names that change a server or make it work when they are merely asked for.
     const FORBIDDEN: [&str; 20] = [
-        "health", "flush", "profile", "release_memory", "resume_memory", "slow_down", "weights", "configure",
-        "open_session", "close_session", "trace", "expert", "pause", "abort", "continue_generation", "lora", "reset",
-        "slots", "sleep", "wake_up",
+        "health",
+        "flush",
+        "profile",
+        "release_memory",
+        "resume_memory",
+        "slow_down",
+        "weights",
+        "configure",
+        "open_session",
+        "close_session",
+        "trace",
+        "expert",
+        "pause",
+        "abort",
+        "continue_generation",
+        "lora",
+        "reset",
+        "slots",
+        "sleep",
+        "wake_up",
     ];
 
     #[test]

@@ -114,10 +114,14 @@ impl ServingError {
             Self::Status { code: 401 | 403, .. } => "set `api_key = { env = \"NAME\" }` for this target",
             Self::Status { code: 404 | 405, .. } => "check `engine` of the target and the version of the server",
             Self::Status { code: 503, .. } => "the server may still be loading; wait until it is ready",
-            Self::Status { code: 400 | 422, .. } => "the server refused the request; its context may be too short for it",
+            Self::Status { code: 400 | 422, .. } => {
+                "the server refused the request; its context may be too short for it"
+            }
             Self::Status { code: 429, .. } => "lower `concurrency`, or set `budget.pause_when`",
             Self::Status { .. } | Self::InStream { .. } | Self::CutShort { .. } => "look at the log of the server",
-            Self::BadAnswer { .. } | Self::TooLong { .. } => "check that `url` names a model server and `engine` fits it",
+            Self::BadAnswer { .. } | Self::TooLong { .. } => {
+                "check that `url` names a model server and `engine` fits it"
+            }
             Self::NotSupported { .. } => "this needs an engine that offers it; see the engine table",
             Self::NoClient { .. } | Self::Cancelled => return None,
         };
