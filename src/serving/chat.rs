@@ -157,14 +157,12 @@ impl Client {
         let mut events = std::pin::pin!(bounded(response).eventsource());
         let mut reader = Reader { dialect, answer: ChatAnswer::default(), events: 0 };
         loop {
-            let (what, limit) = match reader.events {
-                0 => ("the first token", first_limit.saturating_sub(started.elapsed())),
-                _ => ("the next token", self.timeouts.between),
+            // Some servers open the stream before the prompt is computed; only a piece of the answer ends that wait.
+            let (what, limit, left) = match reader.answer.first_token_s {
+                None => ("the first token", first_limit, first_limit.saturating_sub(started.elapsed())),
+                Some(_) => ("the next token", self.timeouts.between, self.timeouts.between),
             };
-            let event = tokio::time::timeout(limit, events.next()).await.map_err(|_| match reader.events {
-                0 => late(what, first_limit),
-                _ => late(what, limit),
-            })?;
+            let event = tokio::time::timeout(left, events.next()).await.map_err(|_| late(what, limit))?;
             let Some(event) = event else { break };
             let event = event.map_err(|e| self.stream_error(e, reader.events))?;
             if event.data.trim() == "[DONE]" {

@@ -118,6 +118,12 @@ async fn a_stall_is_a_timeout_that_names_its_place() {
     before.push(Piece::Wait(Duration::from_secs(5)));
     let error = ask(before, ServingEngine::Sglang).await.0.unwrap_err();
     assert!(matches!(error, ServingError::TimedOut { what: "the first token", .. }), "{error}");
+    let opened = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
+    let mut prefill = fake::stream(&[opened.as_bytes()]);
+    prefill.push(Piece::Wait(Duration::from_millis(200)));
+    prefill.extend([delta("7"), DONE.into()].map(|t| Piece::Bytes(t.into_bytes())));
+    let slow = ask(prefill, ServingEngine::Sglang).await.0;
+    assert_eq!(slow.unwrap().text, "7", "an open stream without text is still waiting for the first token");
     let mut inside = fake::stream(&[delta("Q").as_bytes()]);
     inside.push(Piece::Wait(Duration::from_secs(5)));
     let error = ask(inside, ServingEngine::Sglang).await.0.unwrap_err();

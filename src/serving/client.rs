@@ -119,7 +119,7 @@ impl Client {
     /// A client for the server at `base`, such as `http://127.0.0.1:30000`; a trailing `/v1` is taken off.
     ///
     /// # Errors
-    /// The address is not usable, or TLS is not installed (see [`install_tls`]).
+    /// The address is not usable, or the HTTP client cannot start.
     pub fn new(
         base: &str,
         engine: ServingEngine,
@@ -137,6 +137,7 @@ impl Client {
         if url.query().is_some() || url.fragment().is_some() {
             return Err(bad("it has a query"));
         }
+        install_tls();
         let http = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())

@@ -128,6 +128,17 @@ impl PromptSeen {
     }
 }
 
+/// Numbers that one line of a start tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figures {
+    /// Ranks of the prefix.
+    pub ranks: Vec<(String, u32)>,
+    /// What they are about; empty where the line does not say.
+    pub about: String,
+    /// Name and value.
+    pub pairs: Vec<(String, String)>,
+}
+
 /// One start of the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Start {
@@ -139,8 +150,8 @@ pub struct Start {
     pub args: ServerArgs,
     /// What the server chose by itself: name, value, line number.
     pub decided: Vec<(String, String, usize)>,
-    /// Numbers: ranks, what they are about, pairs.
-    pub figures: Vec<(Vec<(String, u32)>, String, Vec<(String, String)>)>,
+    /// Numbers, such as sizes of memory pools.
+    pub figures: Vec<Figures>,
     /// Whether the ready line came.
     pub ready: bool,
 }
@@ -212,7 +223,7 @@ pub fn read_log(text: &str) -> LogReading {
             }
             Said::Figures(about, pairs) => {
                 if let Some(start) = current {
-                    start.figures.push((line.ranks, about, pairs));
+                    start.figures.push(Figures { ranks: line.ranks, about, pairs });
                 }
             }
             Said::Ready => {

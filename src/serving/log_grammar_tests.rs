@@ -68,8 +68,8 @@ fn a22_the_story_of_one_start() {
     assert_eq!(start.args.get("mem_fraction_static"), Some(&PyValue::Float(0.6)));
     assert_eq!(start.args.get("disable_radix_cache"), Some(&PyValue::Bool(true)));
     let figure = |about: &str, name: &str, rank: u32| {
-        let found = start.figures.iter().find(|(ranks, a, _)| a == about && ranks == &[("TP".to_owned(), rank)]);
-        found.and_then(|(_, _, pairs)| pairs.iter().find(|(n, _)| n == name)).map(|(_, v)| v.as_str())
+        let found = start.figures.iter().find(|f| f.about == about && f.ranks == [("TP".to_owned(), rank)]);
+        found.and_then(|f| f.pairs.iter().find(|(n, _)| n == name)).map(|(_, v)| v.as_str())
     };
     for (name, value) in [
         ("max_total_num_tokens", "1317632"),
@@ -137,7 +137,7 @@ fn a28_two_starts_and_the_change_between_them() {
     assert_eq!(reading.unit_warnings.len(), 1);
     assert!(reading.unit_warnings[0].contains("lemond.service:18"));
     assert!(decided(&reading.starts[0])[0].1.starts_with("hybrid FP8+NVFP4 checkpoint"));
-    assert!(reading.starts[0].figures.iter().any(|(_, _, p)| p.contains(&("context_len".into(), "524288".into()))));
+    assert!(reading.starts[0].figures.iter().any(|f| f.pairs.contains(&("context_len".into(), "524288".into()))));
     assert!(reading.damaged.is_empty());
 }
 

@@ -229,17 +229,12 @@ impl Cursor<'_> {
         let (mut open, mut quote, mut end) = (0_usize, None, self.rest.len());
         for (at, c) in self.rest.char_indices() {
             match (quote, c) {
-                (Some(q), _) if q == c => quote = None,
-                (Some(_), _) => {}
+                (Some(q), _) => quote = (q != c).then_some(q),
                 (None, '\'' | '"') => quote = Some(c),
                 (None, '(' | '[' | '{' | '<') => open += 1,
                 (None, ')' | ']' | '}' | '>') if open > 0 => open -= 1,
-                (None, ',' | ')' | ']' | '}') if open == 0 => {
-                    end = at;
-                    break;
-                }
                 // Inside `<Enum.X: 1>` a colon belongs to the word; outside it ends a dict key.
-                (None, ':') if open == 0 => {
+                (None, ',' | ')' | ']' | '}' | ':') if open == 0 => {
                     end = at;
                     break;
                 }
