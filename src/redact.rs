@@ -21,9 +21,9 @@ pub fn is_secret_name(name: &str) -> bool {
     }
     name.ends_with("_key")
         || SECRET_PARTS.iter().any(|part| name.contains(part))
-        || SECRET_ENDS.iter().any(|end| {
-            name.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with(['_', '.']))
-        })
+        || SECRET_ENDS
+            .iter()
+            .any(|end| name.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with(['_', '.'])))
 }
 
 const SECRET_PARTS: &[&str] =
@@ -86,16 +86,19 @@ const FORMS: &[Form] = &[
     },
     Form {
         pattern: r"(?P<keep>\b[a-z][a-z0-9+.-]*://[^\s/:@'\x22]*:)[^\s/@'\x22]+(?P<tail>@)",
-        examples: &[("http://user:pw@host:1/x", "http://user:[redacted]@host:1/x"), ("http://host:1/a@b", "http://host:1/a@b")],
+        examples: &[
+            ("http://user:pw@host:1/x", "http://user:[redacted]@host:1/x"),
+            ("http://host:1/a@b", "http://host:1/a@b"),
+        ],
     },
     Form {
         pattern: r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{6,}",
-        examples: &[("key sk-REDACTED and sk-proj-a_b1c2", "key [redacted] and [redacted]"), ("task-list", "task-list")],
+        examples: &[
+            ("key sk-REDACTED and sk-proj-a_b1c2", "key [redacted] and [redacted]"),
+            ("task-list", "task-list"),
+        ],
     },
-    Form {
-        pattern: r"\bhf_[A-Za-z0-9]{6,}",
-        examples: &[("hf_AbCdEf0123", "[redacted]"), ("hf_home", "hf_home")],
-    },
+    Form { pattern: r"\bhf_[A-Za-z0-9]{6,}", examples: &[("hf_AbCdEf0123", "[redacted]"), ("hf_home", "hf_home")] },
     Form {
         pattern: r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,})",
         examples: &[("ghp_0123456789abcdefABCD", "[redacted]")],
@@ -165,7 +168,9 @@ fn is_plain_word(value: &str) -> bool {
 
 /// First words of an `Authorization` header; the pattern table takes what follows them.
 fn is_scheme(value: &str) -> bool {
-    ["bearer", "basic", "token"].iter().any(|s| value.split_whitespace().next().is_some_and(|v| v.eq_ignore_ascii_case(s)))
+    ["bearer", "basic", "token"]
+        .iter()
+        .any(|s| value.split_whitespace().next().is_some_and(|v| v.eq_ignore_ascii_case(s)))
 }
 
 /// The value of a variable or flag, redacted by its name and by its form. An empty value stays empty.
@@ -189,7 +194,9 @@ pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
         let flag = after.take();
         if let Some(flag) = flag.filter(|_| !word.starts_with("--")) {
             out.push(value(flag, word));
-        } else if let Some((name, given)) = word.split_once('=').filter(|(name, _)| is_one_name(name) && is_secret_name(name)) {
+        } else if let Some((name, given)) =
+            word.split_once('=').filter(|(name, _)| is_one_name(name) && is_secret_name(name))
+        {
             out.push(format!("{name}={}", value(name, given)));
         } else {
             after = (word.starts_with('-') && is_secret_name(word)).then_some(word);
@@ -302,8 +309,7 @@ mod tests {
     #[test]
     fn command_lines() {
         let words = ["serve", "--api-key", "hunter2", "--tp", "4", "--admin-api-key=x", "--token", "--port", "1"];
-        let expect =
-            ["serve", "--api-key", MARK, "--tp", "4", "--admin-api-key=[redacted]", "--token", "--port", "1"];
+        let expect = ["serve", "--api-key", MARK, "--tp", "4", "--admin-api-key=[redacted]", "--token", "--port", "1"];
         assert_eq!(argv(&words), expect);
         assert_eq!(argv(&["sh", "-c", "echo; HF_TOKEN=abc run"]), ["sh", "-c", "echo; HF_TOKEN=[redacted] run"]);
     }

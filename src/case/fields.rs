@@ -192,7 +192,12 @@ impl<'a> Remarks<'a> {
             return Some(value as u64);
         }
         let full = section.full_name(key);
-        self.error("case-out-of-range", &at, format!("`{full}` must be a whole number, not {value}"), "see the case format");
+        self.error(
+            "case-out-of-range",
+            &at,
+            format!("`{full}` must be a whole number, not {value}"),
+            "see the case format",
+        );
         None
     }
 

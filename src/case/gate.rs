@@ -7,7 +7,8 @@ use toml::de::DeValue;
 use super::fields::{Found, Remarks, Section};
 use super::types::{Gate, LevelValue};
 
-const FORMS: &str = "write { env = \"X\", levels = {…} }, { flag = \"--x\", levels = {…} }, { reverse = \"…\" } or \"none\"";
+const FORMS: &str =
+    "write { env = \"X\", levels = {…} }, { flag = \"--x\", levels = {…} }, { reverse = \"…\" } or \"none\"";
 
 /// The gate of a patch; a patch without one cannot be switched.
 pub(super) fn read(remarks: &mut Remarks<'_>, patch: &Section<'_, '_>) -> Gate {

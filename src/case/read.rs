@@ -15,12 +15,8 @@ use super::types::{
 };
 use crate::engine::diagnostic::{Diagnostic, Severity};
 
-const ROLES: &[(&str, Role)] = &[
-    ("prefill", Role::Prefill),
-    ("decode", Role::Decode),
-    ("monolithic", Role::Monolithic),
-    ("router", Role::Router),
-];
+const ROLES: &[(&str, Role)] =
+    &[("prefill", Role::Prefill), ("decode", Role::Decode), ("monolithic", Role::Monolithic), ("router", Role::Router)];
 const ENGINES: &[(&str, ServingEngine)] =
     &[("sglang", ServingEngine::Sglang), ("vllm", ServingEngine::Vllm), ("llama-server", ServingEngine::LlamaServer)];
 const MANAGER_FORMS: &str = "write { script = \"…\", log = \"…\" }, { systemd = \"…\" } or { docker = \"…\" }";
@@ -66,7 +62,11 @@ pub fn read_file(path: &Path) -> (Option<Case>, Vec<Diagnostic>) {
     let bytes = match fs_err::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return fail("case-missing", format!("there is no case file `{shown}`"), "`patchbench init HOST` writes one");
+            return fail(
+                "case-missing",
+                format!("there is no case file `{shown}`"),
+                "`patchbench init HOST` writes one",
+            );
         }
         Err(error) => return fail("case-unreadable", error.to_string(), "check the path and its permissions"),
     };
@@ -204,7 +204,12 @@ fn api_key(remarks: &mut Remarks<'_>, target: &Section<'_, '_>) -> Option<KeySou
     const FORMS: &str = "write { env = \"NAME\" } or { command = \"…\" }; the key itself never stands in a case";
     let found = target.find("api_key")?;
     if found.value.as_table().is_none() {
-        remarks.error("case-key-in-clear", &found.at, format!("`{}` must say where the key is found", found.name), FORMS);
+        remarks.error(
+            "case-key-in-clear",
+            &found.at,
+            format!("`{}` must say where the key is found", found.name),
+            FORMS,
+        );
         return None;
     }
     let section = remarks.section(target, "api_key")?;
@@ -284,13 +289,7 @@ fn recall(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) -> RecallSpec {
     spec
 }
 
-fn list_in(
-    remarks: &mut Remarks<'_>,
-    section: &Section<'_, '_>,
-    key: &str,
-    low: f64,
-    high: f64,
-) -> Option<Vec<f64>> {
+fn list_in(remarks: &mut Remarks<'_>, section: &Section<'_, '_>, key: &str, low: f64, high: f64) -> Option<Vec<f64>> {
     let items = remarks.numbers(section, key)?;
     let full = section.full_name(key);
     if items.is_empty() {
