@@ -3,6 +3,8 @@
 //! The types here are plain data.
 //! The readers touch the host; `truth::compare` is pure.
 
+pub mod flags;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -34,6 +34,8 @@ pub struct Override {
     pub header: String,
     /// Changes of the script's text, in order, without overlap.
     pub edits: Vec<Edit>,
+    /// Whether anything that was asked differs from the script by itself.
+    pub changes: bool,
     /// Header and changed text.
     pub text: String,
     /// Options of the script's first line, for `bash`.
@@ -67,6 +69,7 @@ pub fn make_override(text: &str, path: &str, asks: &[Ask], port: Option<u16>) ->
             }
         }
     }
+    let changes = edits.len() > script.self_references.len();
     edits.sort_by_key(|e| (e.at.start, e.at.end));
     if let Some(pair) = edits.windows(2).find(|p| p[1].at.start < p[0].at.end) {
         let line = script.line(pair[1].at.start);
@@ -85,7 +88,7 @@ pub fn make_override(text: &str, path: &str, asks: &[Ask], port: Option<u16>) ->
         at = edit.at.end;
     }
     out.push_str(&text[at..]);
-    Ok(Override { header, edits, text: out, options })
+    Ok(Override { header, edits, changes, text: out, options })
 }
 
 fn one_line(path: &str) -> String {
