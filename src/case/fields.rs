@@ -49,7 +49,7 @@ impl<'a> Remarks<'a> {
     /// Line of a byte offset, counted from 1.
     pub(super) fn line(&self, offset: usize) -> usize {
         let end = offset.min(self.text.len());
-        self.text.as_bytes()[..end].iter().filter(|b| **b == b'\n').count() + 1
+        self.text.as_bytes()[..end].split(|b| *b == b'\n').count()
     }
 
     /// Adds a remark about a place.
@@ -97,13 +97,11 @@ impl<'a> Remarks<'a> {
     /// A text, if the key is there.
     pub(super) fn text(&mut self, section: &Section<'_, '_>, key: &str) -> Option<String> {
         let found = section.find(key)?;
-        match found.value.as_str() {
-            Some(text) => Some(text.to_owned()),
-            None => {
-                self.wrong_type(&found, "a text in quotes");
-                None
-            }
+        let text = found.value.as_str().map(str::to_owned);
+        if text.is_none() {
+            self.wrong_type(&found, "a text in quotes");
         }
+        text
     }
 
     /// A text that must be there and must not be empty.
@@ -159,13 +157,11 @@ impl<'a> Remarks<'a> {
     /// A number, if the key is there.
     pub(super) fn number(&mut self, section: &Section<'_, '_>, key: &str) -> Option<(f64, Range<usize>)> {
         let found = section.find(key)?;
-        match number(found.value) {
-            Some(value) => Some((value, found.at)),
-            None => {
-                self.wrong_type(&found, "a number");
-                None
-            }
+        let value = number(found.value);
+        if value.is_none() {
+            self.wrong_type(&found, "a number");
         }
+        value.map(|v| (v, found.at))
     }
 
     /// A number between two bounds, both allowed; `None` where absent or refused.
@@ -214,13 +210,11 @@ impl<'a> Remarks<'a> {
     /// A table, if the key is there.
     pub(super) fn section<'s, 'i>(&mut self, section: &Section<'s, 'i>, key: &str) -> Option<Section<'s, 'i>> {
         let found = section.find(key)?;
-        match found.value.as_table() {
-            Some(table) => Some(Section { table, at: found.at, name: found.name }),
-            None => {
-                self.wrong_type(&found, "a table");
-                None
-            }
+        let table = found.value.as_table();
+        if table.is_none() {
+            self.wrong_type(&found, "a table");
         }
+        table.map(|table| Section { table, at: found.at, name: found.name })
     }
 
     /// A list of tables; empty where the key is absent.

@@ -74,7 +74,7 @@ pub fn read_file(path: &Path) -> (Option<Case>, Vec<Diagnostic>) {
         Ok(text) => text,
         Err(error) => {
             let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-            let line = valid.iter().filter(|b| **b == b'\n').count() + 1;
+            let line = valid.split(|b| *b == b'\n').count();
             return fail("case-not-utf8", format!("line {line} is not UTF-8"), "save the file as UTF-8");
         }
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::local::{self, ShellFailure};
 use super::{procedures, prove};
-use crate::case::{Case, Target};
+use crate::case::{Case, Manager, Target};
 use crate::engine::input::JobReport;
 use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::procedure::{
@@ -18,6 +18,9 @@ use crate::redact;
 use crate::untrusted::Untrusted;
 
 pub use super::prove::{adopt, adopt_in};
+
+/// Seconds that a server may take that is started again after it was only stopped.
+const STARTED_AGAIN_S: f64 = 1800.0;
 
 /// Runs a procedure: `Do` from step `from` upwards, `Undo` from step `from` downwards.
 ///
@@ -120,10 +123,13 @@ impl Run<'_> {
         Ok(evidence)
     }
 
-    /// What the server that is started again must show; `None` for a procedure that only stops.
+    /// What the server that is started again must show; `None` where its log is not known.
     fn undo_expectation(&self) -> Option<(BootExpectation, f64)> {
-        self.procedure.steps.iter().find_map(|step| {
-            let Action::ProveBoot { expect, timeout_s } = &step.proof else { return None };
+        let planned = self.procedure.steps.iter().find_map(|step| match &step.proof {
+            Action::ProveBoot { expect, timeout_s } => Some((expect, *timeout_s)),
+            _ => None,
+        });
+        if let Some((expect, timeout_s)) = planned {
             let run = expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid")).map(procedures::undo_run);
             let back = BootExpectation {
                 log_offset: local::file_len(&expect.log),
@@ -131,8 +137,19 @@ impl Run<'_> {
                 readback: Vec::new(),
                 ..expect.clone()
             };
-            Some((back, *timeout_s))
-        })
+            return Some((back, timeout_s));
+        }
+        let Manager::Script { log, .. } = &self.target.manager else { return None };
+        let expect = BootExpectation {
+            old: None,
+            port: self.target.port()?,
+            url: self.target.url.clone(),
+            log: log.clone(),
+            log_offset: local::file_len(log),
+            pid_file: None,
+            readback: Vec::new(),
+        };
+        Some((expect, STARTED_AGAIN_S))
     }
 
     async fn already(&self, check: &Action) -> Result<bool, Failure> {
@@ -210,4 +227,4 @@ fn said(about: &str, seen: &str, source: &str) -> Evidence {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

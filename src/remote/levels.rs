@@ -97,12 +97,12 @@ mod tests {
     use super::*;
 
     fn levels(pairs: &[(&str, Option<&str>)]) -> BTreeMap<String, LevelValue> {
-        let value = |v: &Option<&str>| v.map_or(LevelValue::Unset, |t| LevelValue::Set(t.to_owned()));
-        pairs.iter().map(|(n, v)| ((*n).to_owned(), value(v))).collect()
+        let value = |v: Option<&str>| v.map_or(LevelValue::Unset, |t| LevelValue::Set(t.to_owned()));
+        pairs.iter().map(|(n, v)| ((*n).to_owned(), value(*v))).collect()
     }
 
-    fn check(gate: Gate, environ: &[u8], cmdline: &[u8], expect: Result<&str, &str>) {
-        let reading = read_one(&gate, 7, &super::super::proc::environ(environ), &super::super::proc::cmdline(cmdline));
+    fn check(gate: &Gate, environ: &[u8], cmdline: &[u8], expect: Result<&str, &str>) {
+        let reading = read_one(gate, 7, &super::super::proc::environ(environ), &super::super::proc::cmdline(cmdline));
         match (reading.level, expect) {
             (Ok(level), Ok(expect)) => assert_eq!(level, expect),
             (Err(Unknown(why)), Err(part)) => assert!(why.contains(part), "{why}"),
@@ -113,11 +113,11 @@ mod tests {
     #[test]
     fn variables() {
         let gate = || Gate::Env { name: "X".into(), levels: levels(&[("on", Some("1")), ("off", None)]) };
-        check(gate(), b"A=1\0X=1\0", b"srv\0", Ok("on"));
-        check(gate(), b"A=1\0", b"srv\0", Ok("off"));
-        check(gate(), b"X=2\0", b"srv\0", Err("`X=2` is no level"));
-        check(gate(), b"X=\0", b"srv\0", Err("is no level"));
-        check(gate(), b"\0\0\0\0", b"srv\0", Err("overwritten"));
+        check(&gate(), b"A=1\0X=1\0", b"srv\0", Ok("on"));
+        check(&gate(), b"A=1\0", b"srv\0", Ok("off"));
+        check(&gate(), b"X=2\0", b"srv\0", Err("`X=2` is no level"));
+        check(&gate(), b"X=\0", b"srv\0", Err("is no level"));
+        check(&gate(), b"\0\0\0\0", b"srv\0", Err("overwritten"));
     }
 
     #[test]
@@ -126,12 +126,12 @@ mod tests {
             flag: "--m".into(),
             levels: levels(&[("a", Some("fp32")), ("b", Some("bf16")), ("d", None)]),
         };
-        check(valued(), b"A=1\0", b"srv\0--m\0fp32\0--m=bf16\0", Ok("b"));
-        check(valued(), b"A=1\0", b"srv\0--n\0", Ok("d"));
-        check(valued(), b"A=1\0", b"x::y_TP0\0\0\0\0", Err("overwritten by the title"));
+        check(&valued(), b"A=1\0", b"srv\0--m\0fp32\0--m=bf16\0", Ok("b"));
+        check(&valued(), b"A=1\0", b"srv\0--n\0", Ok("d"));
+        check(&valued(), b"A=1\0", b"x::y_TP0\0\0\0\0", Err("overwritten by the title"));
         let bare = || Gate::Flag { flag: "--on".into(), levels: levels(&[("on", Some("")), ("off", None)]) };
-        check(bare(), b"A=1\0", b"srv\0--on\0operand\0", Ok("on"));
-        check(bare(), b"A=1\0", b"srv\0", Ok("off"));
-        check(Gate::None, b"A=1\0", b"srv\0", Err("no variable or flag"));
+        check(&bare(), b"A=1\0", b"srv\0--on\0operand\0", Ok("on"));
+        check(&bare(), b"A=1\0", b"srv\0", Ok("off"));
+        check(&Gate::None, b"A=1\0", b"srv\0", Err("no variable or flag"));
     }
 }

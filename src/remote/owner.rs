@@ -70,7 +70,7 @@ fn started_from(pid: u32, marks: &Marks<'_>) -> Option<String> {
         }
         words[1..].iter().find_map(|word| {
             let path = resolved(p.key.pid, word);
-            let ours = path.starts_with(&format!("{}/", marks.overrides)) && path.ends_with(".sh");
+            let ours = path.strip_suffix(".sh").is_some_and(|p| p.starts_with(&format!("{}/", marks.overrides)));
             (ours || path == marks.script).then_some(path)
         })
     })

@@ -98,7 +98,7 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
         levels.extend(current.iter().flatten().map(|(p, l)| (p.clone(), l.clone())));
     }
     levels.extend(wished.clone());
-    let asks = asks(&patches, &levels, &own, &wished, &current);
+    let asks = asks(&patches, &levels, &own, &wished, current.as_ref());
     let tag = jiff::Timestamp::now().as_millisecond();
     let run = format!("{overrides}/runs/{}-{tag:x}", file_name(&target.name));
     let mut plan = Plan { target, world: &world, run, steps: Vec::new() };
@@ -251,13 +251,12 @@ fn asks(
     levels: &BTreeMap<String, String>,
     own: &BTreeMap<String, String>,
     wished: &BTreeMap<String, String>,
-    current: &Option<BTreeMap<String, String>>,
+    current: Option<&BTreeMap<String, String>>,
 ) -> Vec<Ask> {
     let mut out = Vec::new();
     for patch in patches {
         let (Some(level), Some(known)) = (levels.get(&patch.id), patch.gate.levels()) else { continue };
-        let kept =
-            current.as_ref().is_some_and(|c| c.get(&patch.id) == Some(level)) && own.get(&patch.id) != Some(level);
+        let kept = current.is_some_and(|c| c.get(&patch.id) == Some(level)) && own.get(&patch.id) != Some(level);
         if !wished.contains_key(&patch.id) && !kept {
             continue;
         }

@@ -25,7 +25,7 @@ use crate::untrusted::Untrusted;
 /// Log lines that a failure shows.
 const LAST_LINES: usize = 12;
 const POLL: Duration = Duration::from_millis(100);
-const FIRST_TOKEN: Duration = Duration::from_secs(120);
+const FIRST_TOKEN: Duration = Duration::from_mins(2);
 
 /// Waits until a start is proven.
 ///
@@ -47,7 +47,7 @@ pub async fn prove(
         }
         evidence.push(seen(
             "old-process",
-            format!("pid {} started at tick {} is gone", old.pid, old.start_ticks),
+            &format!("pid {} started at tick {} is gone", old.pid, old.start_ticks),
             format!("/proc/{}", old.pid),
         ));
     }
@@ -118,8 +118,8 @@ pub async fn adopt_in(
             .hint("wait until it is ready")
     })?;
     let evidence = vec![
-        seen("port-owner", owner::describe(process.key.pid), format!("/proc/net/tcp, port {port}")),
-        seen("identity", "answered".into(), url),
+        seen("port-owner", &owner::describe(process.key.pid), format!("/proc/net/tcp, port {port}")),
+        seen("identity", "answered", url),
     ];
     gather(case, target, &process, &endpoint, evidence, ctx).await.map(Some)
 }
@@ -144,8 +144,8 @@ pub(crate) fn target_process(target: &Target, port: u16, overrides: &str) -> Res
     }
 }
 
-fn seen(about: &str, what: String, source: impl Into<String>) -> Evidence {
-    Evidence { about: about.into(), seen: Untrusted::from(redact::text(&what)), source: source.into() }
+fn seen(about: &str, what: &str, source: impl Into<String>) -> Evidence {
+    Evidence { about: about.into(), seen: Untrusted::from(redact::text(what)), source: source.into() }
 }
 
 /// The line that says that an engine is ready.
@@ -173,7 +173,10 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(target: &'a Target, expect: &'a BootExpectation) -> Self {
-        Self { target, expect, offset: expect.log_offset, last: Vec::new(), ready: None }
+        // What the server before wrote after the planning does not count either.
+        let at_start = expect.pid_file.as_deref().and_then(|f| beside(f, "offset")?.trim().parse().ok());
+        let offset = expect.log_offset.max(at_start.unwrap_or(0));
+        Self { target, expect, offset, last: Vec::new(), ready: None }
     }
 
     fn failure(&self, message: String) -> Failure {
@@ -235,10 +238,10 @@ impl<'a> Watch<'a> {
             return Ok(None);
         };
         let evidence = vec![
-            seen("pid", format!("pid {pid} started at tick {}", process.key.start_ticks), format!("/proc/{pid}/stat")),
-            seen("port-owner", owner::describe(pid), format!("/proc/net/tcp, port {}", self.expect.port)),
-            seen("ready-line", line, self.expect.log.clone()),
-            seen("identity", "answered".into(), url),
+            seen("pid", &format!("pid {pid} started at tick {}", process.key.start_ticks), format!("/proc/{pid}/stat")),
+            seen("port-owner", &owner::describe(pid), format!("/proc/net/tcp, port {}", self.expect.port)),
+            seen("ready-line", &line, self.expect.log.clone()),
+            seen("identity", "answered", url),
         ];
         Ok(Some(Ready { process, evidence }))
     }
@@ -251,9 +254,14 @@ fn started_session(pid_file: &str) -> Option<ProcessKey> {
     Some(ProcessKey { pid: words.next()?.parse().ok()?, start_ticks: words.next()?.parse().ok()? })
 }
 
+/// The text of a trace beside the pid file.
+fn beside(pid_file: &str, ending: &str) -> Option<String> {
+    fs_err::read_to_string(format!("{}.{ending}", pid_file.strip_suffix(".pid")?)).ok()
+}
+
 /// The exit status of a start whose every process is gone.
 fn ended(session: ProcessKey, pid_file: Option<&str>) -> Option<String> {
-    let status = fs_err::read_to_string(pid_file?.strip_suffix(".pid")?.to_owned() + ".exit").ok();
+    let status = beside(pid_file?, "exit");
     if status.is_none() && local::runs(session) {
         return None;
     }
@@ -277,7 +285,7 @@ async fn gather(
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
     };
     let (url, answer) = token.map_err(|e| Failure::new(format!("`{}` gives no first token: {e}", target.name)))?;
-    evidence.push(seen("first-token", first_text(&answer), url));
+    evidence.push(seen("first-token", &first_text(&answer), url));
     ctx.progress(0, None, "reading the levels back");
     let pid = process.key.pid;
     let (environ, cmdline) = (local::environ(pid), local::cmdline(pid));
@@ -301,7 +309,7 @@ async fn gather(
     for (patch, reading) in readings {
         match reading.level {
             Ok(level) => {
-                proof.evidence.push(seen(&format!("level:{patch}"), reading.seen, reading.source));
+                proof.evidence.push(seen(&format!("level:{patch}"), &reading.seen, reading.source));
                 proof.levels.insert(patch, level);
             }
             Err(Unknown(why)) => {

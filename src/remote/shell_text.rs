@@ -3,7 +3,8 @@
 use super::script::Override;
 use crate::engine::procedure::Failure;
 
-/// Where one start leaves its traces: `RUN.pid` (pid and start ticks) and `RUN.exit` (exit status).
+/// Where one start leaves its traces: `RUN.pid` (pid and start ticks), `RUN.offset` (length of the log
+/// before it) and `RUN.exit` (exit status).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start<'a> {
     /// Script that bash runs.
@@ -23,7 +24,9 @@ const TICKS: &str = r#"ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | aw
 
 /// A word in quotes where it needs them.
 pub(super) fn quote(text: &str) -> Result<String, Failure> {
-    shlex::try_quote(text).map(|q| q.into_owned()).map_err(|_| Failure::new("a path with a NUL byte cannot be used"))
+    shlex::try_quote(text)
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| Failure::new("a path with a NUL byte cannot be used"))
 }
 
 /// Writes an override from the script's own bytes and the changes, so that no other part of the script is shown.
@@ -93,7 +96,7 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
          {already} && exit 0\n\
          [ -r {file} ] || {{ echo {gone} >&2; exit 1; }}\n\
          mkdir -p {runs} && cd {folder} && : >>{log} || exit 1\n\
-         rm -f {run}.exit\n\
+         rm -f {run}.exit; wc -c <{log} >{run}.offset\n\
          setsid nohup sh -c '\n\
          \x20 echo \"$$ $(sed \"s/.*) //\" /proc/$$/stat | cut -d \" \" -f 20)\" >\"$2.pid\"\n\
          \x20 {bash} \"$1\"\n\
@@ -141,7 +144,7 @@ pub(super) fn end_start(run: &str) -> Result<String, Failure> {
          # Still there after 30 s.\n\
          m=$(members); [ -z \"$m\" ] || kill -KILL $m 2>/dev/null\n\
          i=0; while [ -n \"$(members)\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
-         [ -z \"$(members)\" ] && rm -f {run}.pid {run}.exit"
+         [ -z \"$(members)\" ] && rm -f {run}.pid {run}.exit {run}.offset"
     ))
 }
 

@@ -3,7 +3,9 @@
 //! The types here are plain data.
 //! The readers touch the host; `truth::compare` is pure.
 
+pub mod compare;
 pub mod flags;
+pub mod read;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;

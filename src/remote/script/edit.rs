@@ -96,7 +96,9 @@ fn one_line(path: &str) -> String {
 }
 
 fn quote(text: &str) -> Result<String, Failure> {
-    shlex::try_quote(text).map(|q| q.into_owned()).map_err(|_| Failure::new("a NUL byte cannot stand in a script"))
+    shlex::try_quote(text)
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| Failure::new("a NUL byte cannot stand in a script"))
 }
 
 /// Refuses commands in which a change could end up elsewhere than at the server.

@@ -147,7 +147,7 @@ impl Script {
 /// Line of a byte offset, counted from 1.
 pub(super) fn line_of(text: &str, offset: usize) -> u32 {
     let before = &text.as_bytes()[..offset.min(text.len())];
-    u32::try_from(before.iter().filter(|b| **b == b'\n').count() + 1).unwrap_or(u32::MAX)
+    u32::try_from(before.split(|b| *b == b'\n').count()).unwrap_or(u32::MAX)
 }
 
 /// How a script is run: options for `bash` from its first line.

@@ -285,17 +285,17 @@ impl Walk<'_> {
                 self.maybe(name, at);
             }
         }
-        let tangled = node.parent().filter(|p| p.kind() == "redirected_statement").is_some_and(|p| self.tangled(p));
+        let tangled = node.parent().filter(|p| p.kind() == "redirected_statement").is_some_and(tangled);
         let statement = context.statement.unwrap_or(node.start_byte());
         self.script.commands.push(Command { prefix, words, statement, at: node.byte_range(), line, tangled });
     }
+}
 
-    /// Whether words follow a redirection: the grammar takes them for further destinations.
-    fn tangled(&self, statement: Node<'_>) -> bool {
-        let mut cursor = statement.walk();
-        statement.children_by_field_name("redirect", &mut cursor).any(|r| {
-            let mut inner = r.walk();
-            r.children_by_field_name("destination", &mut inner).count() > 1
-        })
-    }
+/// Whether words follow a redirection: the grammar takes them for further destinations.
+fn tangled(statement: Node<'_>) -> bool {
+    let mut cursor = statement.walk();
+    statement.children_by_field_name("redirect", &mut cursor).any(|r| {
+        let mut inner = r.walk();
+        r.children_by_field_name("destination", &mut inner).count() > 1
+    })
 }
