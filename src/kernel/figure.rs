@@ -181,11 +181,11 @@ fn undrawn(curve: &Curve) -> Option<String> {
     let bad = curve.rel_l2.iter().filter(|e| !e.is_finite()).count();
     let words = match (zero, bad) {
         (0, 0) => return None,
-        (_, 0) => format!("{zero} points are exactly zero"),
-        (0, _) => format!("{bad} points are not finite"),
-        _ => format!("{zero} points are exactly zero and {bad} are not finite"),
+        (_, 0) => format!("{zero} exactly zero"),
+        (0, _) => format!("{bad} not finite"),
+        _ => format!("{zero} exactly zero, {bad} not finite"),
     };
-    Some(format!("{}: {words} and not drawn", curve.candidate))
+    Some(format!("{}: points not drawn: {words}", curve.candidate))
 }
 
 fn verdict_line(verdict: &CandidateVerdict) -> String {
@@ -278,7 +278,7 @@ mod tests {
     fn points_that_no_logarithm_has_are_gaps_and_said() {
         let whole = figure(&report(), CurveMode::Compounded, false);
         assert_eq!(whole.series[0].points, [None, None]);
-        let note = "bf16: 1 points are exactly zero and 1 are not finite and not drawn";
+        let note = "bf16: points not drawn: 1 exactly zero, 1 not finite";
         assert!(whole.notes.iter().any(|n| n == note), "{:?}", whole.notes);
     }
 

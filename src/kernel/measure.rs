@@ -43,14 +43,14 @@ impl fmt::Display for Unfit {
 /// # Errors
 /// There are such values; NaN is told before infinity, infinity before all-zero.
 pub fn inspect(got: &[f64], reference: &[f64]) -> Result<(), Unfit> {
-    let find = |bad: fn(&f64) -> bool| {
-        let first = got.iter().position(|v| bad(v))?;
-        Some((got.iter().filter(|v| bad(v)).count(), first))
+    let find = |bad: fn(f64) -> bool| {
+        let first = got.iter().position(|v| bad(*v))?;
+        Some((got.iter().filter(|v| bad(**v)).count(), first))
     };
-    if let Some((count, first)) = find(|v| v.is_nan()) {
+    if let Some((count, first)) = find(f64::is_nan) {
         return Err(Unfit::NotANumber { count, first });
     }
-    if let Some((count, first)) = find(|v| v.is_infinite()) {
+    if let Some((count, first)) = find(f64::is_infinite) {
         return Err(Unfit::Infinite { count, first });
     }
     let zero = |values: &[f64]| values.iter().all(|v| *v == 0.0);

@@ -100,11 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn the_labs_checkpoint_from_disk_gives_the_built_in_numbers() {
+    fn a_checkpoint_on_disk_is_measured_and_named() {
         let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab");
-        let curves = |from: Option<&Path>| {
-            run("mhc-mix", "cpu", from, &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).unwrap().curves
-        };
-        assert_eq!(curves(Some(&lab)), curves(None));
+        let report = run("mhc-mix", "cpu", Some(&lab), &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).unwrap();
+        assert!(report.provenance.contains(&lab.join("model.safetensors").display().to_string()));
+        assert_eq!((report.curves.len(), report.verdicts.len()), (8, 4));
     }
 }

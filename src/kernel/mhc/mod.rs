@@ -158,17 +158,13 @@ mod tests {
     use super::*;
     use crate::kernel::report::ErrorClass;
 
-    fn lab_report() -> MicroReport {
-        run(&Checkpoint::lab().unwrap(), &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).unwrap()
-    }
-
     fn mean_square_root(values: &[f64]) -> f64 {
         (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt()
     }
 
     #[test]
     fn the_lab_report_orders_the_candidates_against_the_floor() {
-        let report = lab_report();
+        let report = run(&Checkpoint::lab().unwrap(), &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).unwrap();
         let of = |name: &str, mode: CurveMode| {
             let all = report.curves.iter().chain(&report.floor);
             all.filter(|c| c.mode == mode && c.candidate == name).map(|c| c.rel_l2.clone()).next().unwrap()
@@ -200,13 +196,6 @@ mod tests {
     }
 
     #[test]
-    fn the_report_survives_its_own_json() {
-        let report = lab_report();
-        let text = serde_json::to_string(&report).unwrap();
-        assert_eq!(serde_json::from_str::<MicroReport>(&text).unwrap(), report);
-    }
-
-    #[test]
     fn an_older_report_without_the_newer_fields_still_loads() {
         let old = r#"{"spec":"mhc-mix","device":"cpu","at":"2026-01-01T00:00:00Z","provenance":"p","shape":"s",
             "curves":[],"floor":[],"verdicts":[],"seconds":1.0}"#;
@@ -214,13 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn progress_ends_at_its_total() {
+    fn progress_ends_at_its_total_and_the_report_survives_its_own_json() {
         let seen = Mutex::new(Vec::new());
         let note = |done: u64, total: u64, _: &str| seen.lock().unwrap().push((done, total));
-        run(&Checkpoint::lab().unwrap(), &note, &|| false, Timestamp::UNIX_EPOCH).unwrap();
+        let report = run(&Checkpoint::lab().unwrap(), &note, &|| false, Timestamp::UNIX_EPOCH).unwrap();
         let seen = seen.into_inner().unwrap();
         assert_eq!(seen.iter().map(|(done, _)| *done).max(), Some(seen[0].1));
         assert_eq!(seen.len() as u64, seen[0].1);
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<MicroReport>(&text).unwrap(), report);
     }
 
     #[test]

@@ -92,7 +92,9 @@ fn softmax_with_sink(q: &[f64], k: &[f64], v: &[f64], visible: &[usize], sink: f
         out.iter_mut().zip(&v[s * HEAD..][..HEAD]).for_each(|(o, v)| *o += weight * v);
     }
     denominator += (sink - top).exp();
-    out.iter_mut().for_each(|o| *o /= denominator);
+    for o in out.iter_mut() {
+        *o /= denominator;
+    }
 }
 
 /// For each token the positions before its window that it keeps, ascending.

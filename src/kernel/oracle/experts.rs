@@ -12,7 +12,7 @@ pub const EXPERTS: usize = 8;
 pub const ACTIVE: usize = 2;
 /// The sum of the routed weights of a token.
 pub const SCALING: f64 = 1.5;
-/// Bound of the SwiGLU inputs.
+/// Bound of the `SwiGLU` inputs.
 pub const CLAMP: f64 = 10.0;
 
 /// Weights of the experts of one layer.

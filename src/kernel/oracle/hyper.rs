@@ -88,7 +88,9 @@ pub fn sinkhorn(logits: &Combination, rounds: usize) -> Combination {
     for _ in 1..rounds {
         for row in &mut m {
             let sum: f64 = row.iter().sum();
-            row.iter_mut().for_each(|x| *x /= sum + EPS);
+            for x in row.iter_mut() {
+                *x /= sum + EPS;
+            }
         }
         divide_columns(&mut m);
     }
@@ -98,7 +100,9 @@ pub fn sinkhorn(logits: &Combination, rounds: usize) -> Combination {
 fn divide_columns(m: &mut Combination) {
     for k in 0..STREAMS {
         let sum: f64 = m.iter().map(|row| row[k]).sum();
-        m.iter_mut().for_each(|row| row[k] /= sum + EPS);
+        for row in m.iter_mut() {
+            row[k] /= sum + EPS;
+        }
     }
 }
 

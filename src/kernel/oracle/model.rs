@@ -104,7 +104,8 @@ impl Model {
         &self.blocks[site / 2].sites[site % 2]
     }
 
-    /// Streams `[tokens, 4, width]` before the first site: the embedding, four times.
+    /// Streams `[tokens, 4, width]` before the first site: the embedding, four times. Ids must lie
+    /// within the vocabulary.
     pub fn embed(&self, ids: &[u16]) -> Vec<f64> {
         ids.iter().flat_map(|id| self.embedding[*id as usize * WIDTH..][..WIDTH].repeat(STREAMS)).collect()
     }
@@ -232,6 +233,11 @@ mod tests {
 
     fn ids() -> Vec<u16> {
         golden("ids", &[224]).iter().map(|id| *id as u16).collect()
+    }
+
+    #[test]
+    fn the_built_in_prompt_is_the_golden_one() {
+        assert_eq!(crate::kernel::mhc::golden_ids().unwrap(), ids());
     }
 
     fn furthest(got: &[f64], expect: &[f64]) -> f64 {
