@@ -191,7 +191,8 @@ fn lab_checkpoint() -> Check {
 }
 
 fn nearest_existing(path: &Path) -> PathBuf {
-    path.ancestors().find(|p| p.is_dir()).map_or_else(|| PathBuf::from("."), Path::to_owned)
+    // What exists may be a file: then nothing can be made there, and trying says so.
+    path.ancestors().find(|p| p.exists()).map_or_else(|| PathBuf::from("."), Path::to_owned)
 }
 
 fn find_program(program: &str, search: &OsStr) -> Option<PathBuf> {
@@ -234,6 +235,13 @@ mod tests {
         let check = folder("f", Path::new("/proc/self/none"));
         assert_eq!(check.status, CheckStatus::Bad);
         assert!(check.hint.is_some());
+    }
+
+    #[test]
+    fn a_folder_under_a_file_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        fs_err::write(dir.path().join("file"), "").unwrap();
+        assert_eq!(folder("f", &dir.path().join("file/state")).status, CheckStatus::Bad);
     }
 
     #[test]

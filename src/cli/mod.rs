@@ -102,10 +102,12 @@ fn prepare(cli: &Cli, no_color: bool) -> Result<(Context, Option<Diagnostic>), F
         Failed::world(ErrorCode::Io, error.to_string()).hint("set `HOME`, or `XDG_STATE_HOME` and `XDG_CONFIG_HOME`")
     })?;
     let (config_file, _) = settings::file(&paths, &cli.global);
-    // `doctor` must be able to run where the configuration is broken: it is what one turns to then.
+    // What describes the program must work where the configuration is broken: one turns to it then.
+    let describes =
+        matches!(cli.command, Some(Command::Doctor(_) | Command::Schema(_) | Command::Completions(_) | Command::Man));
     let (config, remark) = match settings::load(&paths, &cli.global) {
         Ok(config) => (config, None),
-        Err(failed) if matches!(cli.command, Some(Command::Doctor(_))) => {
+        Err(failed) if describes => {
             let mut remark = Diagnostic::warning("config", failed.error.message);
             remark.hint = failed.error.hint;
             (Config::default(), Some(remark))
@@ -272,12 +274,18 @@ fn not_parsed(error: &clap::Error, json: bool) -> Status {
         return if is_help { Status::Done } else { Status::Usage };
     }
     let text = error.render().to_string();
-    let mut lines = text.lines();
-    let message = lines.next().unwrap_or("the command line is wrong").trim_start_matches("error: ").to_owned();
-    let tip = lines.find_map(|line| line.trim().strip_prefix("tip: ").map(str::to_owned));
+    let (message, tip) = usage_sentence(&text);
     let failed =
         Failed::usage(ErrorCode::Usage, message).hint(tip.unwrap_or_else(|| "see `patchbench --help`".to_owned()));
     output::failed(&failed, Some(JsonForm::Object), Style::PLAIN)
+}
+
+/// Clap's first paragraph as one sentence, and its tip.
+fn usage_sentence(text: &str) -> (String, Option<String>) {
+    let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let message = paragraph.join(" ").trim_start_matches("error: ").to_owned();
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: ").map(str::to_owned));
+    (message, tip)
 }
 
 /// Whether `--json` stands among arguments that could not be parsed.
@@ -302,6 +310,17 @@ mod tests {
         assert!(wants_json(&words("patchbench --json=stream bad")));
         assert!(!wants_json(&words("patchbench bad -- --json")));
         assert!(!wants_json(&words("patchbench bad --jsonx")));
+    }
+
+    #[test]
+    fn a_usage_error_is_a_whole_sentence() {
+        let error = Cli::try_parse_from(words("patchbench truth")).unwrap_err();
+        let (message, _) = usage_sentence(&error.render().to_string());
+        assert_eq!(message, "the following required arguments were not provided: <CASE>");
+        let error = Cli::try_parse_from(words("patchbench keys --jsn")).unwrap_err();
+        let (message, tip) = usage_sentence(&error.render().to_string());
+        assert_eq!(message, "unexpected argument '--jsn' found");
+        assert_eq!(tip.as_deref(), Some("a similar argument exists: '--json'"));
     }
 
     #[test]
