@@ -8,8 +8,8 @@ use crate::engine::ids::ProcedureId;
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::{Phase, Procedure, Purpose};
 use crate::engine::state::{
-    Boot, Changed, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, State, StepState, TargetState,
-    TimelineEntry, TrialEntry,
+    Boot, Changed, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State, StepState,
+    TargetState, TimelineEntry, TrialEntry,
 };
 use crate::engine::timeline;
 use crate::truth::{ServerStatus, TargetTruth};
@@ -133,7 +133,10 @@ impl State {
             }
             Happened::EndStateChosen { end_state } => self.end_state = Some(end_state.clone()),
             Happened::Said { diagnostic } => self.diagnostics.push_back(diagnostic.clone()),
-            Happened::Refused { .. } => {}
+            Happened::Refused { command, failure } => {
+                let command = command.spelling();
+                self.refusal = Some(Refusal { seq: event.seq, command, failure: failure.clone() });
+            }
         }
     }
 

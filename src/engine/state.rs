@@ -58,6 +58,8 @@ pub struct State {
     pub end_state: Option<EndState>,
     /// Remarks.
     pub diagnostics: Vector<Diagnostic>,
+    /// The last command that was refused.
+    pub refusal: Option<Refusal>,
     /// One line per event.
     pub timeline: Vector<TimelineEntry>,
     /// Counters for new ids.
@@ -247,6 +249,17 @@ pub struct Proposal {
     pub command: Command,
     /// `None` while it waits.
     pub approved: Option<bool>,
+}
+
+/// A command that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Journal line.
+    pub seq: u64,
+    /// Its spelling.
+    pub command: String,
+    /// Why.
+    pub failure: Failure,
 }
 
 /// One event in one line.
