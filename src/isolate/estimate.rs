@@ -47,7 +47,7 @@ pub fn estimate(state: &State) -> Estimate {
     let view = View::new(state, case, &search);
     let (short, long) = remaining(&view);
     let trials = evidence::cells(case) * evidence::repeats(case, &search.rules);
-    let trials = short * trials + long * trials * search.rules.acquit_factor;
+    let trials = short * trials * evidence::factor(state) + long * trials * search.rules.acquit_factor;
     let boots = short + long;
     let busy = f64::from(case.budget.concurrency.max(1));
     let seconds = f64::from(boots) * boot_seconds(state, &search) + f64::from(trials) * trial_seconds(state) / busy;

@@ -1,6 +1,7 @@
 //! What the state shows for an arm: its boots, each with its counted trials.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::case::Case;
 use crate::engine::command::RecallPlan;
@@ -17,6 +18,12 @@ use crate::stats::interval::{Interval, Z_TWO_SIDED_95, wilson};
 /// Stride between the seeds of boots, so that their prompts never meet.
 const SEED_STRIDE: u64 = 1_000_003;
 
+/// Void trials below which an arm is not given up.
+const LEAST_VOID: u32 = 6;
+
+/// Failure rate as found below which boots are asked twice as much.
+const WEAK_SYMPTOM: f64 = 0.6;
+
 /// What identifies a question: form, length, bits of the depth, seed.
 pub type Question = (ProbeForm, u32, u64, u64);
 
@@ -29,14 +36,18 @@ pub struct Unit {
     pub answers: BTreeMap<Question, Option<bool>>,
     /// Journal lines of its trials.
     pub seqs: Vec<u64>,
+    /// Counted trials, once they are [counted](Self::counted).
+    pub group: Group,
 }
 
 impl Unit {
-    /// Counted trials.
-    pub fn group(&self) -> Group {
+    /// The same boot with its answers counted.
+    #[must_use]
+    pub fn counted(mut self) -> Self {
         let fail = self.answers.values().filter(|a| **a == Some(true)).count() as u32;
         let n = self.answers.values().filter(|a| a.is_some()).count() as u32;
-        Group { fail, n }
+        self.group = Group { fail, n };
+        self
     }
 
     /// Questions asked, void ones included.
@@ -49,7 +60,7 @@ impl Unit {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ArmData {
     /// Boots with enough counted trials, oldest first.
-    pub units: Vec<Unit>,
+    pub units: Vec<Arc<Unit>>,
     /// Questions asked on any boot of the arm.
     pub asked: u32,
     /// Of these, void.
@@ -59,12 +70,12 @@ pub struct ArmData {
 impl ArmData {
     /// Counted trials of each boot.
     pub fn groups(&self) -> Vec<Group> {
-        self.units.iter().map(Unit::group).collect()
+        self.units.iter().map(|u| u.group).collect()
     }
 
     /// Failure rate of each boot.
     pub fn rates(&self) -> Vec<f64> {
-        self.units.iter().map(|u| u.group().rate()).collect()
+        self.units.iter().map(|u| u.group.rate()).collect()
     }
 
     /// Number of boots.
@@ -104,7 +115,8 @@ impl ArmData {
 
     /// Whether so many trials were void that the arm says nothing.
     pub fn starved(&self, rules: &Rules) -> bool {
-        self.asked > 0 && f64::from(self.void) / f64::from(self.asked) > rules.max_void
+        // A few void ones on a first boot are chance.
+        self.void >= LEAST_VOID && f64::from(self.void) / f64::from(self.asked) > rules.max_void
     }
 
     /// Journal lines of its boots and trials.
@@ -142,16 +154,31 @@ pub fn repeats(case: &Case, rules: &Rules) -> u32 {
     rules.trials.div_ceil(cells(case)).max(1)
 }
 
+/// How many times the usual trials a boot gets once the symptom is measured: a weak symptom needs more of them
+/// before the rates of the boots of two arms come apart.
+pub fn factor(state: &State) -> u32 {
+    if state.symptom.as_ref().is_some_and(|s| s.rate < WEAK_SYMPTOM) { 2 } else { 1 }
+}
+
 /// Counted trials below which a boot does not count: half of what it is asked.
 fn least_counted(case: &Case, rules: &Rules) -> u32 {
     (cells(case) * repeats(case, rules)).div_ceil(2)
 }
 
 /// Every boot of the deployment that was asked something, in the order of the boots.
-pub fn units(state: &State, case: &Case, search: &Search) -> Vec<Unit> {
+pub fn units(state: &State, case: &Case, search: &Search) -> Vec<Arc<Unit>> {
     let mut units: BTreeMap<Vec<BootId>, Unit> = BTreeMap::new();
-    for entry in &state.trials {
-        let Some(boots) = counted_boots(state, case, search, &entry.trial) else { continue };
+    let mut last: Option<(&[BootId], Vec<BootId>)> = None;
+    for entry in state.trials.iter().filter(|e| is_asked(case, &e.trial)) {
+        // Trials come in runs on the same boots.
+        let boots = match &last {
+            Some((met, boots)) if *met == entry.trial.boots => boots.clone(),
+            _ => {
+                let Some(boots) = counted_boots(state, search, &entry.trial) else { continue };
+                last = Some((&entry.trial.boots, boots.clone()));
+                boots
+            }
+        };
         let unit = units.entry(boots.clone()).or_insert_with(|| Unit { boots, ..Unit::default() });
         let key = &entry.trial.key;
         let question = (key.form, key.length, key.depth.to_bits(), key.seed);
@@ -167,17 +194,18 @@ pub fn units(state: &State, case: &Case, search: &Search) -> Vec<Unit> {
             unit.seqs.push(entry.seq);
         }
     }
-    units.into_values().collect()
+    units.into_values().map(|u| Arc::new(u.counted())).collect()
 }
 
-/// The boots that a trial met on the targets of the search; `None` where the trial is none of the search's kind.
-fn counted_boots(state: &State, case: &Case, search: &Search, trial: &Trial) -> Option<Vec<BootId>> {
-    let asked = trial.factors.is_empty()
+/// Whether a trial asked what the search asks.
+fn is_asked(case: &Case, trial: &Trial) -> bool {
+    trial.factors.is_empty()
         && case.recall.lengths.contains(&trial.key.length)
-        && case.recall.depths.contains(&trial.key.depth);
-    if !asked {
-        return None;
-    }
+        && case.recall.depths.contains(&trial.key.depth)
+}
+
+/// The boots that a trial met on the targets of the search; `None` where it met none of one of them.
+fn counted_boots(state: &State, search: &Search, trial: &Trial) -> Option<Vec<BootId>> {
     let of = |target: &String| {
         trial.boots.iter().copied().find(|b| state.boots.get(b).is_some_and(|b| b.proof.target == *target))
     };
@@ -195,12 +223,12 @@ pub fn proven(state: &State, boots: &[BootId], arm: &Arm) -> bool {
 }
 
 /// The boots of an arm among `units`.
-pub fn arm_data(state: &State, case: &Case, rules: &Rules, units: &[Unit], arm: &Arm) -> ArmData {
+pub fn arm_data(state: &State, case: &Case, rules: &Rules, units: &[Arc<Unit>], arm: &Arm) -> ArmData {
     let mut data = ArmData::default();
     for unit in units.iter().filter(|u| proven(state, &u.boots, arm)) {
         data.asked += unit.asked();
-        data.void += unit.asked() - unit.group().n;
-        if unit.group().n >= least_counted(case, rules) {
+        data.void += unit.asked() - unit.group.n;
+        if unit.group.n >= least_counted(case, rules) {
             data.units.push(unit.clone());
         }
     }
@@ -311,7 +339,7 @@ mod tests {
             answers: (0..8).map(|seed| ((ProbeForm::Needle, 1024, 0, seed), Some(failed))).collect(),
             ..Unit::default()
         };
-        let arm = |failed| ArmData { units: vec![unit(failed)], ..ArmData::default() };
+        let arm = |failed| ArmData { units: vec![Arc::new(unit(failed))], ..ArmData::default() };
         assert_eq!(paired(&arm(false), &arm(true)).worse, 8);
         assert!(paired(&arm(false), &arm(true)).e_value() > 20.0);
     }

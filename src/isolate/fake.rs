@@ -193,7 +193,7 @@ impl World {
         self.happen(Happened::JobStarted { job, title, procedure: None, command: Some(Box::new(command.clone())) });
         let outcome = match command {
             Command::Probe { .. } => {
-                self.probe();
+                self.read(self.state.current_boot("lab").map(|b| b.proof.process));
                 JobOutcome::Done
             }
             Command::Restart { target, levels } => self.restart(target, levels),
@@ -215,13 +215,13 @@ impl World {
         Timestamp::from_millisecond((self.clock * 1000.0) as i64).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    fn probe(&mut self) {
-        let boot = self.state.current_boot("lab").cloned();
+    /// Tells what a probe would see: this process, or none.
+    fn read(&mut self, process: Option<ProcessKey>) {
         let truth = TargetTruth {
             target: "lab".into(),
             at: self.now(),
-            status: if boot.is_some() { ServerStatus::Ready } else { ServerStatus::Down },
-            process: boot.as_ref().map(|b| b.proof.process),
+            status: if process.is_some() { ServerStatus::Ready } else { ServerStatus::Down },
+            process,
             rows: Vec::new(),
             levels: BTreeMap::new(),
             level_sources: BTreeMap::new(),
@@ -242,6 +242,7 @@ impl World {
         if let Some(needed) = &self.nature.needed
             && now.get(needed).is_some_and(|l| l == "off")
         {
+            self.read(None);
             return JobOutcome::Failed { failure: Failure::new("the server died while loading") };
         }
         self.boot_rate = self.draw_rate(&ids, &now);

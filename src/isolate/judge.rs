@@ -7,6 +7,9 @@ use crate::stats::permutation::permutation;
 /// Seed of the permutation draws, used only where there are too many arrangements to count.
 const PERMUTATION_SEED: u64 = 1;
 
+/// Boots of a patch on alone before it may be said to make nothing.
+const LEAST_ALONE: u32 = 4;
+
 /// What a comparison says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Judgement {
@@ -26,7 +29,7 @@ pub enum Judgement {
 /// Compares the boots of two arms at one look; `no_change` is the early stop for a clear lack of difference.
 ///
 /// Proven takes a permutation p-value below the share of this look and a difference of `delta` at least:
-/// a smaller one would not explain a symptom. An early stop can only acquit less and convict less,
+/// a smaller one would not explain a symptom, and one below half of it is no change. An early stop can only acquit less and convict less,
 /// so it spends no error.
 pub fn judge(
     rules: &Rules,
@@ -43,10 +46,10 @@ pub fn judge(
         return Judgement::Look(look);
     };
     if look >= rules.first_look(patches) {
-        if test.difference < rules.delta {
+        if test.difference < rules.delta / 2.0 {
             return Judgement::NoChange;
         }
-        if test.p <= rules.threshold(look, patches) {
+        if test.difference >= rules.delta && test.p <= rules.threshold(look, patches) {
             return Judgement::Proven { p: test.p };
         }
     }
@@ -64,7 +67,8 @@ pub fn stays(rules: &Rules, on: &ArmData, without: &ArmData, off: &ArmData) -> b
 /// nearer to all-off than to the arm with the symptom.
 pub fn makes_nothing(rules: &Rules, alone: &ArmData, off: &ArmData, on: &ArmData) -> bool {
     let rate = alone.rate();
-    rate <= off.interval(rules).upper && rate <= f64::midpoint(on.rate(), off.rate())
+    // It was seen to unmake the symptom, so that it cannot make it takes more than two boots.
+    alone.boots() >= LEAST_ALONE && rate <= off.interval(rules).upper && rate <= f64::midpoint(on.rate(), off.rate())
 }
 
 /// Whether every patch off clearly fails like all on: not below its lower bound, and more than half as often.
@@ -79,11 +83,14 @@ mod tests {
     use crate::recall::trial::ProbeForm;
 
     fn arm(fails: &[u32]) -> ArmData {
-        let unit = |fail: &u32| Unit {
-            answers: (0..12).map(|i| ((ProbeForm::Needle, 1024, 0, i), Some(i < u64::from(*fail)))).collect(),
-            ..Unit::default()
+        let unit = |fail: &u32| {
+            Unit {
+                answers: (0..12).map(|i| ((ProbeForm::Needle, 1024, 0, i), Some(i < u64::from(*fail)))).collect(),
+                ..Unit::default()
+            }
+            .counted()
         };
-        ArmData { units: fails.iter().map(unit).collect(), ..ArmData::default() }
+        ArmData { units: fails.iter().map(unit).map(std::sync::Arc::new).collect(), ..ArmData::default() }
     }
 
     fn check(look: u32, worse: &[u32], better: &[u32], expect: Judgement) {
@@ -109,7 +116,9 @@ mod tests {
 
     #[test]
     fn a_small_difference_does_not_explain_a_symptom() {
-        check(5, &[2; 5], &[1; 5], Judgement::NoChange);
+        check(5, &[2; 5], &[2, 1, 1, 1, 2], Judgement::NoChange);
+        check(5, &[2; 5], &[1; 5], Judgement::Look(6));
+        check(8, &[2; 8], &[1; 8], Judgement::Exhausted);
     }
 
     #[test]
@@ -125,8 +134,9 @@ mod tests {
         let (on, off) = (arm(&[10, 11]), arm(&[1, 0]));
         assert!(stays(&rules, &on, &arm(&[10, 11]), &off));
         assert!(!stays(&rules, &on, &arm(&[1, 0]), &off));
-        assert!(makes_nothing(&rules, &arm(&[0, 1]), &off, &on));
-        assert!(!makes_nothing(&rules, &arm(&[10, 11]), &off, &on));
+        assert!(makes_nothing(&rules, &arm(&[0, 1, 0, 1]), &off, &on));
+        assert!(!makes_nothing(&rules, &arm(&[0, 1]), &off, &on), "two boots are too few for that");
+        assert!(!makes_nothing(&rules, &arm(&[10, 11, 10, 10]), &off, &on));
         assert!(fails_anyway(&rules, &on, &arm(&[9, 10])));
         assert!(!fails_anyway(&rules, &on, &off));
     }

@@ -29,7 +29,7 @@ pub(crate) struct View<'a> {
     pub(crate) state: &'a State,
     pub(crate) case: &'a Arc<Case>,
     pub(crate) search: &'a Search,
-    pub(crate) units: Vec<Unit>,
+    pub(crate) units: Vec<Arc<Unit>>,
 }
 
 impl<'a> View<'a> {
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
     }
 
     /// The boot of the deployment that runs now, if it was asked something.
-    pub(crate) fn current_unit(&self) -> Option<&Unit> {
+    pub(crate) fn current_unit(&self) -> Option<&Arc<Unit>> {
         let boot = |t: &String| self.state.current_boot(t).map(|b| b.id);
         let boots: Option<Vec<_>> = self.search.targets.iter().map(boot).collect();
         let boots = boots?;
@@ -158,12 +158,12 @@ fn all_off(view: &View<'_>, mut search: Search) -> Next {
         return finish(view, Vec::new(), search, ending);
     }
     if off.boots() < 2 {
-        return want(view, search, &off_arm, "all off", 1);
+        return want(view, search, &off_arm, "all off", evidence::factor(view.state));
     }
     if judge::fails_anyway(&search.rules, &on, &off) {
         // The search ends on this, so it takes one boot more than a step on the way.
         if off.boots() < 3 {
-            return want(view, search, &off_arm, "all off", 1);
+            return want(view, search, &off_arm, "all off", evidence::factor(view.state));
         }
         let mut facts = Vec::new();
         for patch in search.patches.clone() {
@@ -184,7 +184,7 @@ fn unmake(view: &View<'_>, mut search: Search, patch: String, look: u32) -> Next
         return next;
     }
     if let Some((arm, title)) = fewer(view, (&on_arm, &base), (&without_arm, &title), look) {
-        return want(view, search, &arm, &title, 1);
+        return want(view, search, &arm, &title, evidence::factor(view.state));
     }
     let (on, without) = (view.arm(&on_arm), view.arm(&without_arm));
     let off = view.arm(&arms::all_off(view.case, &search));
@@ -216,7 +216,7 @@ fn make(view: &View<'_>, mut search: Search, patch: String, look: u32) -> Next {
         return next;
     }
     if let Some((arm, title)) = fewer(view, (&alone_arm, &title), (&off_arm, "all off"), look) {
-        return want(view, search, &arm, &title, 1);
+        return want(view, search, &arm, &title, evidence::factor(view.state));
     }
     let (alone, off) = (view.arm(&alone_arm), view.arm(&off_arm));
     let on_arm = arms::base(view.case, &search);

@@ -4,7 +4,7 @@ use crate::engine::command::Command;
 use crate::engine::input::JobOutcome;
 use crate::engine::state::{ProcedureStatus, State};
 use crate::isolate::arms;
-use crate::isolate::evidence::{self, Unit};
+use crate::isolate::evidence;
 use crate::isolate::phases::View;
 use crate::isolate::search::{Arm, Run, Work};
 
@@ -77,7 +77,7 @@ fn command(view: &View<'_>, run: &Run) -> Option<Command> {
             if let Some(target) = arms::serving_targets(view.case).find(|t| needs_start(view, t, arm, *after)) {
                 return Some(Command::Restart { target: target.into(), levels: arms::levels_for(arm, target) });
             }
-            let asked = view.current_unit().map_or(0, Unit::asked);
+            let asked = view.current_unit().map_or(0, |u| u.asked());
             let plan = || evidence::recall_plan(view.case, view.state.session.seed, *index, *repeats);
             (asked < evidence::cells(view.case) * repeats).then(|| Command::Recall { plan: plan() })
         }
@@ -95,27 +95,33 @@ fn needs_start(view: &View<'_>, target: &str, arm: &Arm, after: u64) -> bool {
     searched && (boot.id.0 <= after || !evidence::proven(view.state, &[boot.id], arm))
 }
 
-/// Why a run got nowhere, in one clause.
+/// Why a run got nowhere, in one clause: what failed, else what came up other than wanted.
 fn why(view: &View<'_>, run: &Run) -> String {
-    if let Work::Boot { arm, .. } = &run.work {
-        for (key, level) in arm {
-            let (patch, target) = arms::split(key);
-            let Some(boot) = view.state.current_boot(target) else { continue };
-            if let Some(reason) = boot.proof.unverified.get(patch) {
-                return format!("the level of `{patch}` on `{target}` could not be read back: {reason}");
-            }
-            if boot.proof.levels.get(patch) != Some(level) {
-                return format!("`{target}` came up without `{patch}` at `{level}`");
-            }
-        }
+    failed_last(view.state).or_else(|| unlike(view, run)).unwrap_or_else(|| "it gave no trials".into())
+}
+
+/// The failure of the last job, or of the change that it ran.
+fn failed_last(state: &State) -> Option<String> {
+    let job = state.jobs.values().next_back()?;
+    if let Some(JobOutcome::Failed { failure }) = &job.outcome {
+        return Some(failure.message.clone());
     }
-    let failed_job = view.state.jobs.values().next_back().and_then(|j| match &j.outcome {
-        Some(JobOutcome::Failed { failure }) => Some(failure.message.clone()),
-        _ => None,
-    });
-    let failed_change = view.state.procedures.values().next_back().and_then(|p| match &p.status {
+    match &state.procedures.get(&job.procedure?)?.status {
         ProcedureStatus::Failed { failure } => Some(failure.message.clone()),
         _ => None,
-    });
-    failed_job.or(failed_change).unwrap_or_else(|| "it gave no trials".into())
+    }
+}
+
+/// The first level that the running targets do not have although the arm wants it.
+fn unlike(view: &View<'_>, run: &Run) -> Option<String> {
+    let Work::Boot { arm, .. } = &run.work else { return None };
+    arm.iter().find_map(|(key, level)| {
+        let (patch, target) = arms::split(key);
+        let proof = &view.state.current_boot(target)?.proof;
+        if let Some(reason) = proof.unverified.get(patch) {
+            return Some(format!("the level of `{patch}` on `{target}` could not be read back: {reason}"));
+        }
+        let other = proof.levels.get(patch) != Some(level);
+        other.then(|| format!("`{target}` came up without `{patch}` at `{level}`"))
+    })
 }
