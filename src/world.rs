@@ -62,7 +62,7 @@ async fn probe(case: &Case, target: &str, known: Option<ProcessKey>, context: &J
     if !met {
         return Ok(());
     }
-    match remote::execute::adopt(case, target, context).await? {
+    match remote::prove::adopt(case, target, context).await? {
         Some(proof) => {
             let report = JobReport::BootProven { procedure: None, proof: Arc::new(proof) };
             context.report(report).await.map_err(gone)
@@ -94,7 +94,7 @@ pub async fn watch(case: Arc<Case>, live: broadcast::Sender<Live>, cancel: Cance
             _ = tick.tick() => {}
         }
         for target in &case.targets {
-            if let Some(load) = truth::read::load_once(target).await {
+            if let Ok(load) = truth::read::load_once(target).await {
                 // An error only says that nobody looks on.
                 let _ = live.send(load);
             }

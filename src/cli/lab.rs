@@ -1,15 +1,20 @@
-//! Reports of `patchbench lab scenarios` and `lab reveal`.
+//! `patchbench lab serve`, `lab scenarios` and `lab reveal`.
 //!
-//! Running the lab and reading a sealed deployment is `lab`.
+//! What the lab is and how a deployment is sealed is `crate::lab`.
+
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::cli::answer::Answer;
+use crate::cli::answer::{Answer, Failed};
 use crate::cli::exit::Status;
-use crate::cli::json::Report;
+use crate::cli::json::{ErrorCode, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, table};
+use crate::lab::ServeArgs;
+use crate::lab::scenario::{Rate, reveal as unseal};
+use crate::session::store;
 
 /// The scenarios of the lab, by name; what they hide is not said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -21,7 +26,7 @@ pub struct ScenariosReport {
 /// The sealed answer of a deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RevealReport {
-    /// Folder of the deployment.
+    /// The deployment that was read.
     pub deployment: String,
     /// Name of the scenario.
     pub scenario: String,
@@ -46,6 +51,57 @@ impl Report for ScenariosReport {
 
 impl Report for RevealReport {
     const NAME: &'static str = "lab-reveal";
+}
+
+/// Runs `lab serve` until it is told to stop.
+///
+/// # Errors
+/// The server cannot start, or its engine dies.
+pub fn serve(args: &ServeArgs) -> Result<(), Failed> {
+    crate::lab::serve(args).map_err(|e| {
+        let failed = Failed::world(ErrorCode::Unreachable, e.to_string());
+        match e.hint() {
+            Some(hint) => failed.hint(hint),
+            None => failed,
+        }
+    })
+}
+
+/// Reads the sealed answer of a deployment; without one, that of the newest session that has a lab.
+///
+/// # Errors
+/// There is no deployment, or it cannot be read.
+pub fn read(sessions: &Path, deployment: Option<&Path>) -> Result<RevealReport, Failed> {
+    let path = match deployment {
+        Some(path) if path.is_dir() => path.join("lab.deployment"),
+        Some(path) => path.to_owned(),
+        None => newest(sessions)?,
+    };
+    let found = unseal(&path).map_err(|e| Failed::world(ErrorCode::Io, e.to_string()))?;
+    let faults = found.scenario.faults.iter().map(|fault| FaultRow {
+        kind: serde_json::to_value(fault.kind)
+            .map_or_else(|_| String::new(), |v| v.as_str().unwrap_or_default().to_owned()),
+        when: fault.when.clone(),
+        rate: match &fault.rate {
+            Rate::Fixed(rate) => rate.to_string(),
+            Rate::PerBoot { per_boot } => format!("{per_boot} per boot"),
+        },
+    });
+    Ok(RevealReport {
+        deployment: path.display().to_string(),
+        scenario: found.scenario.name.clone(),
+        faults: faults.collect(),
+    })
+}
+
+fn newest(sessions: &Path) -> Result<PathBuf, Failed> {
+    store::list(sessions)?
+        .into_iter()
+        .map(|entry| entry.path.join("lab").join("lab.deployment"))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            Failed::usage(ErrorCode::Usage, "no session has a lab").hint("name one with `--deployment PATH`")
+        })
 }
 
 /// Answers `lab scenarios`.

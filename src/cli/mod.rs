@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod args;
+pub mod connect;
 pub mod demo;
 pub mod doctor;
 pub mod exit;
@@ -29,6 +30,7 @@ pub mod style;
 pub mod table;
 pub mod truth;
 pub mod unsupported;
+pub mod workbench;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -154,7 +156,29 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
             SessionAction::Show(args) => session::show(sessions, &args.session, style)?,
             SessionAction::Verify(args) => session::verify(sessions, &args.session, style)?,
             SessionAction::Repair(args) => session::repair(sessions, &args.session)?,
+            SessionAction::Resume(args) if args.finish || args.undo || !workbench::possible(context) => {
+                connect::resume::headless(context, args)?
+            }
+            SessionAction::Resume(args) => return workbench::resume(context, &args.session).map(|()| None),
             other => return Err(session_refusal(other)),
+        },
+        Command::Truth(args) => connect::measure::truth(context, &args.case)?,
+        Command::Patches(args) => match (&args.case, &args.action) {
+            (Some(case), None) => connect::measure::patches(context, case)?,
+            _ => return Err(refusal(command)),
+        },
+        Command::Recall(args) if args.action.is_none() => connect::measure::recall(context, args)?,
+        Command::Micro(args) => connect::measure::micro(context, args)?,
+        Command::Isolate(args) => connect::measure::isolate(context, args)?,
+        Command::Toggle(args) => connect::change::toggle(context, args)?,
+        Command::Restart(args) => connect::change::restart(context, args)?,
+        Command::Restore(args) => connect::change::restore(args)?,
+        Command::Demo(args) if args.headless => connect::demo::headless(context, args)?,
+        Command::Demo(args) => return workbench::demo(context, args).map(|()| None),
+        Command::Lab { action } => match action {
+            LabAction::Serve(args) => return lab::serve(args).map(|()| None),
+            LabAction::Scenarios => lab::scenarios(crate::lab::scenario::names().map(str::to_owned).collect()),
+            LabAction::Reveal { deployment } => lab::reveal(&lab::read(sessions, deployment.as_deref())?, style),
         },
         other => return Err(refusal(other)),
     };
@@ -175,15 +199,18 @@ fn streams(command: &Command) -> bool {
     )
 }
 
-/// Opens the workbench.
+/// Opens the workbench on a case, or says what there is to open.
 fn workbench(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
     if context.json.is_some() {
         let message = "the workbench does not print JSON";
         return Err(Failed::usage(ErrorCode::Usage, message).hint("name a command, such as `truth` or `isolate`"));
     }
-    if let Some(case) = &cli.case
-        && !case.exists()
-    {
+    let Some(case) = &cli.case else {
+        let list = session::list(&context.paths.sessions, context.style)?;
+        return Err(Failed::usage(ErrorCode::Usage, format!("no case was given\n\n{}", list.text))
+            .hint("`patchbench demo` opens the lab, `patchbench CASE` a case, `session resume` a session"));
+    };
+    if !case.exists() {
         let word = case.to_string_lossy();
         let failed = Failed::usage(ErrorCode::Case, format!("there is no case file `{word}`"));
         let command = <Cli as clap::CommandFactory>::command();
@@ -193,7 +220,7 @@ fn workbench(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
             None => failed.hint("`patchbench demo` works without a case"),
         });
     }
-    Err(refuse("open the workbench from here", "`patchbench session list` shows the sessions"))
+    workbench::case(context, case).map(|()| None)
 }
 
 fn session_refusal(action: &SessionAction) -> Failed {
@@ -215,9 +242,7 @@ fn session_refusal(action: &SessionAction) -> Failed {
 /// What is said about a command that is not connected.
 fn refusal(command: &Command) -> Failed {
     match command {
-        Command::Demo(_) => refuse("run the lab's investigation", "`patchbench session list` shows earlier ones"),
         Command::Init(_) => refuse("look at a host and write a case", "write the case by hand; the README shows one"),
-        Command::Truth(_) => refuse("read the layers of a target", "read `/proc/PID/environ` on its host"),
         Command::Changes(_) => refuse("show what changed since a time", "compare two readings of `truth --json`"),
         Command::Diff(_) => refuse("compare two deployments", "compare two readings of `truth --json`"),
         Command::Patches(args) => match &args.action {
@@ -235,10 +260,6 @@ fn refusal(command: &Command) -> Failed {
             }
             None => refuse("run recall trials", "`patchbench session show` shows earlier ones"),
         },
-        Command::Micro(_) => refuse("run microtests", "`patchbench session show` shows earlier ones"),
-        Command::Toggle(_) => refuse("toggle a patch from the command line", "edit the launch script and restart"),
-        Command::Restart(_) => refuse("restart a target from the command line", "run its launch script"),
-        Command::Restore(_) => refuse("restore a target from the command line", "run its launch script"),
         Command::Elevate(_) => refuse("elevate a production target", "use a deployment that is not `production`"),
         Command::Replica { .. } => refuse("manage replicas", "start a second deployment by hand and give it a case"),
         Command::Isolate(args) if args.simulate => {

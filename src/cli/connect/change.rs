@@ -6,6 +6,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cli::Context;
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::change::{ConfirmArgs, RestartArgs, RestoreArgs, ToggleArgs};
 use crate::cli::connect::case_file;
@@ -14,7 +15,6 @@ use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Report};
 use crate::cli::session::{self, ProcedureWord};
 use crate::cli::unsupported::refuse;
-use crate::cli::Context;
 use crate::engine::command::Command;
 use crate::engine::drive::{self, DriveError};
 use crate::engine::ids::ProcedureId;
@@ -93,9 +93,10 @@ fn change(context: &Context, path: &Path, confirm: &ConfirmArgs, command: Comman
         let dir = run.dir.clone();
         finish(run).await?;
         let report = report(&state);
-        if report.procedures.is_empty() {
-            result?;
-        }
+        let result = match result {
+            Err(failed) if report.procedures.is_empty() => return Err(failed),
+            other => other,
+        };
         let text = text(&report);
         let mut answer = Answer::new(&report, Status::Done, text).session(dir).diagnostics(remarks);
         if let Err(failed) = result {

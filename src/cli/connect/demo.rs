@@ -58,14 +58,14 @@ pub fn headless(context: &Context, args: &DemoArgs) -> Result<Answer, Failed> {
 /// The scenario is not known, or the disk said no.
 pub fn begin(context: &Context, args: &DemoArgs) -> Result<Run, Failed> {
     // The name is looked up before a session is made, so that a slip of the pen leaves nothing behind.
-    crate::lab::scenario::named(&args.scenario).map_err(|e| {
+    let scenario = crate::lab::scenario::named(&args.scenario).map_err(|e| {
         let names: Vec<_> = crate::lab::scenario::names().collect();
         Failed::usage(ErrorCode::Usage, e.to_string()).hint(format!("there are {}", names.join(", ")))
     })?;
     let run = start_new(context, "demo", args.seed)?;
     let exe = std::env::current_exe()?;
     let port = free_port()?;
-    install(&lab_dir(&run.dir), &args.scenario, args.seed, port, &exe)
+    install(&lab_dir(&run.dir), &scenario, args.seed, port, &exe)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&run.dir))?;
     Ok(run)
 }

@@ -133,8 +133,7 @@ fn with_case(
         let mut handle = run.handle();
         let mut began = 0;
         let opened = async {
-            let state =
-                drive::ask(&mut handle, &run.actor, Command::OpenCase { case: Box::new(case.clone()) }).await?;
+            let state = drive::ask(&mut handle, &run.actor, Command::OpenCase { case: Box::new(case.clone()) }).await?;
             began = state.seq;
             work(&mut handle, &run, &case).await
         };

@@ -79,10 +79,8 @@ pub fn headless(context: &Context, args: &ResumeArgs) -> Result<Answer, Failed> 
         let after = run.handle().state.borrow().clone();
         let dir = run.dir.clone();
         finish(run).await?;
-        let half_done: Vec<_> = cut
-            .iter()
-            .filter_map(|id| Some(describe(before.procedures.get(id)?, after.procedures.get(id)?)))
-            .collect();
+        let half_done: Vec<_> =
+            cut.iter().filter_map(|id| Some(describe(before.procedures.get(id)?, after.procedures.get(id)?))).collect();
         let report = ResumeReport { events: before.seq, half_done };
         let text = text(&report, &before);
         let open = !args.finish && !args.undo && !cut.is_empty();
