@@ -90,6 +90,37 @@ fn looks_declared(pid: u32, declared: &[Word]) -> bool {
     let Ok(line) = local::cmdline(pid) else { return false };
     let Ok(words) = line.words() else { return false };
     let words = argv::known(words);
-    let (Some(is), Some(should)) = (argv::identity(&words), argv::identity(declared)) else { return false };
-    is == should
+    if let Some(should) = argv::identity(declared) {
+        return argv::identity(&words) == Some(should);
+    }
+    // The script takes the program from a variable: what stands between it and the first flag decides.
+    let (is, should) = (operands(&words), operands(declared));
+    !should.is_empty() && should.iter().all(Option::is_some) && is == should
+}
+
+fn operands(words: &[Word]) -> &[Word] {
+    let after = words.get(argv::program(words) + 1..).unwrap_or_default();
+    let end = after.iter().position(|w| w.as_ref().is_some_and(|w| w.starts_with("--"))).unwrap_or(after.len());
+    &after[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operands_stand_between_program_and_flags() {
+        let words = argv::known(&["nohup", "/x/bin", "lab", "serve", "--port", "1", "x"]);
+        assert_eq!(operands(&words), &argv::known(&["lab", "serve"])[..]);
+        assert!(operands(&[]).is_empty());
+    }
+
+    #[test]
+    fn this_process_is_known_by_its_program() {
+        let line = local::cmdline(std::process::id()).unwrap();
+        let mine = argv::known(line.words().unwrap());
+        assert!(looks_declared(std::process::id(), &mine));
+        assert!(!looks_declared(std::process::id(), &argv::known(&["python", "-m", "srv", "--port", "1"])));
+        assert!(!looks_declared(std::process::id(), &[None, Some("--port".into())]));
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::local;
 use super::owner::{self, Marks, Running};
 use super::script::{self, Ask, Declared, Override, Text};
-use super::{levels, shell_text};
+use super::{levels, prove, shell_text};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, Target};
 use crate::engine::effect::ChangeWish;
 use crate::engine::ids::ProcedureId;
@@ -79,6 +79,8 @@ struct World {
     text: String,
     declared: Declared,
     running: Option<Running>,
+    /// Traces of a start that has not come to its port yet.
+    loading: Option<String>,
 }
 
 fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) -> Result<Procedure, Failure> {
@@ -113,7 +115,17 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
         if let Some(running) = &world.running {
             plan.stop(running)?;
         }
+        if let Some(run) = &world.loading {
+            plan.end_loading(run)?;
+        }
     } else {
+        if let Some(run) = &world.loading {
+            return Err(Failure::new(format!(
+                "an earlier start of `{}` is still loading, see `{run}.pid`",
+                target.name
+            ))
+            .hint("resume or undo that change, or stop the target first"));
+        }
         check_log(&world.log)?;
         let made = script::make_override(&world.text, &world.script, &asks, Some(world.port))?;
         let file = if made.changes { Some(plan.write(&made, &overrides)?) } else { None };
@@ -175,7 +187,20 @@ fn look(target: &Target, overrides: &str) -> Result<World, Failure> {
     let declared = script::declared(&script::parse(&text)?, script, Some(port));
     let marks = Marks { script, overrides, argv: &declared.argv };
     let running = owner::running(&target.name, port, &marks)?;
-    Ok(World { script: script.clone(), log: log.clone(), port, text, declared, running })
+    let loading = if running.is_none() { loading_start(overrides, &target.name) } else { None };
+    Ok(World { loading, script: script.clone(), log: log.clone(), port, text, declared, running })
+}
+
+/// A start of ours whose session still lives.
+fn loading_start(overrides: &str, target: &str) -> Option<String> {
+    let prefix = format!("{}-", file_name(target));
+    fs_err::read_dir(format!("{overrides}/runs")).ok()?.flatten().find_map(|entry| {
+        let name = entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned();
+        let tag = name.strip_prefix(&prefix)?.trim_end_matches("-undo");
+        let run = format!("{overrides}/runs/{name}");
+        let alive = prove::started_session(&format!("{run}.pid")).is_some_and(local::runs);
+        (alive && tag.chars().all(|c| c.is_ascii_hexdigit())).then_some(run)
+    })
 }
 
 /// The text of a launch script.
@@ -331,6 +356,18 @@ impl Plan<'_> {
             apply: Self::shell(shell_text::stop(pid, start_ticks), 60.0),
             undo: Some(Self::shell(undo, 30.0)),
             proof: gone(5.0),
+        });
+        Ok(())
+    }
+
+    /// Ends a start that is still loading.
+    fn end_loading(&mut self, run: &str) -> Result<(), Failure> {
+        self.steps.push(Step {
+            name: "stop".into(),
+            check: Action::Nothing,
+            apply: Self::shell(shell_text::end_start(run)?, 60.0),
+            undo: None,
+            proof: Self::shell(shell_text::not_started(run)?, 10.0),
         });
         Ok(())
     }

@@ -248,7 +248,7 @@ impl<'a> Watch<'a> {
 }
 
 /// The shell that leads the session of a start.
-fn started_session(pid_file: &str) -> Option<ProcessKey> {
+pub(super) fn started_session(pid_file: &str) -> Option<ProcessKey> {
     let text = fs_err::read_to_string(pid_file).ok()?;
     let mut words = text.split_whitespace();
     Some(ProcessKey { pid: words.next()?.parse().ok()?, start_ticks: words.next()?.parse().ok()? })

@@ -121,6 +121,11 @@ pub(super) fn started(run: &str) -> Result<String, Failure> {
     Ok(format!("{TICKS}\n{} && echo \"started as $pid\"", started_condition(&quote(run)?)))
 }
 
+/// Whether nothing of a start runs any more.
+pub(super) fn not_started(run: &str) -> Result<String, Failure> {
+    Ok(format!("{TICKS}\n! {{ {}; }}", started_condition(&quote(run)?)))
+}
+
 /// Whether a start was made, be it ended or not; says the pid.
 pub(super) fn was_started(run: &str) -> Result<String, Failure> {
     let run = quote(run)?;
@@ -144,6 +149,7 @@ pub(super) fn end_start(run: &str) -> Result<String, Failure> {
          # Still there after 30 s.\n\
          m=$(members); [ -z \"$m\" ] || kill -KILL $m 2>/dev/null\n\
          i=0; while [ -n \"$(members)\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         i=0; while [ \"$(ticks \"$pid\")\" = \"$ticks\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
          [ -z \"$(members)\" ] && rm -f {run}.pid {run}.exit {run}.offset"
     ))
 }

@@ -278,6 +278,20 @@ async fn a_half_done_procedure_is_finished_from_its_last_step() {
 }
 
 #[tokio::test]
+async fn a_start_that_is_still_loading_is_not_doubled_and_can_be_stopped() {
+    let bench = bench();
+    fs_err::write(bench.path("serve.sh"), "#!/bin/bash\nsleep 60\nexec python3 server.py --port 1\n").unwrap();
+    let mut procedure = bench.plan(&running(&[])).await.unwrap();
+    procedure.steps.pop();
+    bench.run(&procedure, Phase::Do, 0).await.result.unwrap();
+    let failure = bench.plan(&running(&[])).await.unwrap_err();
+    assert!(failure.message.contains("is still loading"), "{}", failure.message);
+    let stop = bench.plan(&ChangeWish::Stopped).await.unwrap();
+    bench.run(&stop, Phase::Do, 0).await.result.unwrap();
+    assert!(bench.plan(&running(&[])).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_level_that_something_else_decides_is_not_proven() {
     let bench = bench();
     // The script itself sets the variable again behind the place that an override can reach.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::server::{self, Server};
-use super::{Assign, Effect, Script, bash_options, parse};
+use super::{Assign, Effect, Script, ScriptWord, bash_options, parse};
 use crate::engine::procedure::Failure;
 use crate::remote::argv::{self, BARRIERS, FlagUse, FlagValue};
 
@@ -63,7 +63,7 @@ pub fn make_override(text: &str, path: &str, asks: &[Ask], port: Option<u16>) ->
         check_place(&script, &server, path)?;
         for ask in asks {
             if ask.switch.starts_with('-') {
-                flag(&server, ask, &mut edits)?;
+                flag(&script, &server, ask, &mut edits)?;
             } else {
                 variable(&script, &server, ask, &mut edits)?;
             }
@@ -220,10 +220,10 @@ fn insertion(script: &Script, place: usize, statement: &str) -> Edit {
     Edit { at: place..place, text }
 }
 
-fn flag(server: &Server<'_>, ask: &Ask, edits: &mut Vec<Edit>) -> Result<(), Failure> {
+fn flag(script: &Script, server: &Server<'_>, ask: &Ask, edits: &mut Vec<Edit>) -> Result<(), Failure> {
     let argv = server.argv();
     let uses: Vec<FlagUse> = argv::flags(&argv).into_iter().filter(|f| f.name == ask.switch).collect();
-    let Some(value) = &ask.value else { return remove_flag(server, ask, &uses, edits) };
+    let Some(value) = &ask.value else { return remove_flag(script, server, ask, &uses, edits) };
     let Some(last) = uses.last() else {
         let after = server.words.last().map_or(server.command.at.end, |w| w.at.end);
         let text =
@@ -261,9 +261,30 @@ fn one_value(server: &Server<'_>, ask: &Ask, range: &Range<usize>) -> Result<(),
         .hint("write it as `--flag=value`, or put it in front of another flag"))
 }
 
-fn remove_flag(server: &Server<'_>, ask: &Ask, uses: &[FlagUse], edits: &mut Vec<Edit>) -> Result<(), Failure> {
+/// A word that may bring flags that the script does not show: one that is split into words, or that
+/// stands where a flag could.
+fn hidden_flags<'s>(script: &Script, server: &Server<'s>) -> Option<&'s ScriptWord> {
+    let program = argv::program(&server.argv());
+    let after_flag = |i: usize| {
+        let before = server.words[i - 1].value.known();
+        before.is_some_and(|w| w.starts_with('-') && !w.contains('='))
+    };
+    server.words.iter().enumerate().skip(program + 1).find_map(|(i, word)| {
+        let raw = &script.text[word.at.clone()];
+        let value = !raw.contains('@') && after_flag(i);
+        (word.value.known().is_none() && !value).then_some(word)
+    })
+}
+
+fn remove_flag(
+    script: &Script,
+    server: &Server<'_>,
+    ask: &Ask,
+    uses: &[FlagUse],
+    edits: &mut Vec<Edit>,
+) -> Result<(), Failure> {
     if uses.is_empty() {
-        if let Some(hidden) = server.words.iter().find(|w| w.value.known().is_none()) {
+        if let Some(hidden) = hidden_flags(script, server) {
             return Err(Failure::new(format!(
                 "cannot tell whether the word on line {} of the script brings `{}`",
                 hidden.line, ask.switch

@@ -297,6 +297,11 @@ fn what_cannot_be_placed_is_refused() {
         ("true && export A=1 && srv --p 1\n", env("A", Some("2")), "within the statement"),
         ("env -u A srv --p 1\n", env("A", Some("2")), "the `env` on line 1"),
         ("srv --p 1 $EXTRA\n", flag("--q", None, true), "cannot tell whether the word on line 1"),
+        (
+            "\"$BIN\" serve --p \"$P\" \"${MORE[@]}\"\n",
+            flag("--q", None, true),
+            "cannot tell whether the word on line 1",
+        ),
         ("srv --p 1 2\n", flag("--p", None, true), "several words follow"),
         ("srv --p 1 > log --q 2\n", flag("--q", None, true), "after a redirection"),
         ("echo ${BASH_SOURCE[1]}\nsrv --p 1\n", env("A", None), "line 1 of `/x/s.sh` uses `BASH_SOURCE`"),
@@ -304,6 +309,16 @@ fn what_cannot_be_placed_is_refused() {
         let failure = make_override(text, "/x/s.sh", &[ask], None).unwrap_err();
         assert!(failure.message.contains(expect), "{text}: {}", failure.message);
     }
+}
+
+#[test]
+fn a_program_from_a_variable_is_a_server() {
+    let text =
+        "#!/usr/bin/env bash\nexport X=1\nexec \"${BIN:-srv}\" lab serve --deployment \"$DEPLOYMENT\" --port 1\n";
+    let asks = [env("X", None), flag("--mhc-gemm", None, true), flag("--kv", Some("int4"), true)];
+    let made = make_override(text, "/x/s.sh", &asks, None).unwrap();
+    assert!(made.text.contains("unset X\nexec") && made.text.ends_with("--port 1 --kv int4\n"), "{}", made.text);
+    check_run(text, &asks, &[("DEPLOYMENT", "/d/1")]);
 }
 
 #[test]
