@@ -35,9 +35,9 @@ impl Lab {
 #[divan::bench(args = [1024, 8192, 32768], sample_count = 3, sample_size = 1)]
 fn prefill(bencher: divan::Bencher<'_, '_>, tokens: usize) {
     let mut lab = Lab::new(tokens);
-    bencher.counter(divan::counter::ItemsCount::new(tokens)).bench_local(|| {
-        (0..tokens).step_by(512).map(|from| lab.run(from, (from + 512).min(tokens))).sum::<f32>()
-    });
+    bencher
+        .counter(divan::counter::ItemsCount::new(tokens))
+        .bench_local(|| (0..tokens).step_by(512).map(|from| lab.run(from, (from + 512).min(tokens))).sum::<f32>());
 }
 
 #[divan::bench(args = [256, 2048], sample_count = 5, sample_size = 1)]

@@ -216,7 +216,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let odd = dir.path().join("a \"b\" $HOME `id`");
         let (script, _) = installed("clean", &odd);
-        assert!(script.starts_with("#!/bin/bash\n") && script.contains("\nexec \"/opt/bin/patchbench\" lab serve \\\n"));
+        assert!(
+            script.starts_with("#!/bin/bash\n") && script.contains("\nexec \"/opt/bin/patchbench\" lab serve \\\n")
+        );
         let echo = script.replacen("exec \"/opt/bin/patchbench\"", "printf '%s\\n'", 1);
         let output = std::process::Command::new("bash").arg("-c").arg(echo).output().unwrap();
         let words = String::from_utf8(output.stdout).unwrap();

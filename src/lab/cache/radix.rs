@@ -86,8 +86,7 @@ impl Radix {
     }
 
     fn add(&mut self, parent: &Parent, key: &[u16], page: PageId) -> usize {
-        let node =
-            Node { page, parent: parent.clone(), key: key.into(), children: HashMap::new(), used: self.clock };
+        let node = Node { page, parent: parent.clone(), key: key.into(), children: HashMap::new(), used: self.clock };
         let index = if let Some(index) = self.vacant.pop() {
             self.nodes[index] = Some(node);
             index

@@ -88,9 +88,7 @@ impl Faults {
     /// Page that is read when the indexer asks for logical page `page` of a sequence of `total` pages.
     pub fn index_page(&self, page: usize, total: usize) -> usize {
         match self.page_shift {
-            Some(shift) if page < shift.pages => {
-                page.saturating_add_signed(shift.by).min(total.saturating_sub(1))
-            }
+            Some(shift) if page < shift.pages => page.saturating_add_signed(shift.by).min(total.saturating_sub(1)),
             _ => page,
         }
     }

@@ -214,8 +214,7 @@ mod tests {
             at += cut;
             blocks.push((keys, values, *cut));
         }
-        let splits: Vec<_> =
-            blocks.iter().map(|(keys, values, to)| Split { keys, values, from: 0, to: *to }).collect();
+        let splits: Vec<_> = blocks.iter().map(|(keys, values, to)| Split { keys, values, from: 0, to: *to }).collect();
         let mut out = [0.0; WIDTH];
         let sink = &[sink; HEADS];
         Arch::new().dispatch(Attend { query: &query, sink, splits: &splits, merge, out: &mut out });

@@ -28,7 +28,9 @@ fn long_ids(length: usize) -> Vec<u16> {
     let words = "river stone door blue 41 kernel token garden seven ".repeat(length / 50 + 1);
     let mut ids = vec![tokens::BOS, tokens::USER];
     ids.extend(tokens::encode("The pin for the red door is 4821. "));
-    ids.extend(words.bytes().enumerate().map(|(i, b)| if i % 13 == 0 { 97 + (i * i % 26) as u16 } else { u16::from(b) }));
+    ids.extend(
+        words.bytes().enumerate().map(|(i, b)| if i % 13 == 0 { 97 + (i * i % 26) as u16 } else { u16::from(b) }),
+    );
     ids.truncate(length);
     ids
 }

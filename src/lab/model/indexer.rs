@@ -228,8 +228,7 @@ mod tests {
         }
         let mut query = [0.0; WIDTH];
         (query[0], query[1], query[HEAD], query[HEAD + 1]) = (1.0, -2.0, 0.5, 1.5);
-        let queries =
-            Queries { query: &query, weight: &[0.3, 0.9, 0.0, 0.0], limits: &[TOP_K + 1], bf16: false };
+        let queries = Queries { query: &query, weight: &[0.3, 0.9, 0.0, 0.0], limits: &[TOP_K + 1], bf16: false };
         let mut tops = [Top::new(TOP_K + 1)];
         Arch::new().dispatch(ScorePage { queries: &queries, page: &page, first: 0, sign: 1.0, tops: &mut tops });
         let scores: Vec<f32> = tops[0].candidates.iter().map(|c| c.0).take(3).collect();

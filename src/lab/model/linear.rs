@@ -154,9 +154,7 @@ mod tests {
     use super::*;
 
     fn naive(w: &[f32], n: usize, k: usize, x: &[f32]) -> Vec<f32> {
-        x.chunks(k)
-            .flat_map(|row| (0..n).map(move |o| (0..k).map(|i| row[i] * w[o * k + i]).sum::<f32>()))
-            .collect()
+        x.chunks(k).flat_map(|row| (0..n).map(move |o| (0..k).map(|i| row[i] * w[o * k + i]).sum::<f32>())).collect()
     }
 
     fn check(rows: usize, n: usize, k: usize) {

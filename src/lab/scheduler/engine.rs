@@ -202,7 +202,9 @@ impl Engine {
                         Ok(())
                     } else {
                         let (w, r) = (self.waiting.len(), self.running.len() + usize::from(self.prefilling.is_some()));
-                        Err(format!("Cache not flushed because there are pending requests. #queue-req: {w}, #running-req: {r}"))
+                        Err(format!(
+                            "Cache not flushed because there are pending requests. #queue-req: {w}, #running-req: {r}"
+                        ))
                     };
                     let _ = answer.send(result);
                 }

@@ -31,17 +31,9 @@ impl Lab {
 
     fn send_with(&self, ids: Vec<u16>, max_new: usize, change: impl Fn(&mut Request)) -> UnboundedReceiver<Event> {
         let (events, receiver) = unbounded_channel();
-        let sampling = Sampling {
-            temperature: 0.0,
-            top_p: 1.0,
-            top_k: 0,
-            seed: 0,
-            max_new,
-            stop: Vec::new(),
-            ignore_eos: false,
-        };
-        let mut request =
-            Request { id: "r".into(), ids, sampling, salt: String::new(), logprobs: None, events };
+        let sampling =
+            Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, max_new, stop: Vec::new(), ignore_eos: false };
+        let mut request = Request { id: "r".into(), ids, sampling, salt: String::new(), logprobs: None, events };
         change(&mut request);
         assert!(self.handle.submit(request));
         receiver
@@ -105,8 +97,7 @@ fn limits_and_stop_texts_end_a_request() {
 #[test]
 fn a_small_cache_retracts_and_still_answers() {
     let lab = Lab::start(Config { max_total_tokens: 640, radix: false, ..config() });
-    let all: Vec<_> =
-        (0..3).map(|_| lab.send_with(golden_ids(), 70, |r| r.sampling.ignore_eos = true)).collect();
+    let all: Vec<_> = (0..3).map(|_| lab.send_with(golden_ids(), 70, |r| r.sampling.ignore_eos = true)).collect();
     for events in all {
         let (text, _, finish) = collect(events);
         assert!(text.starts_with("QX7-41B"), "{text}");

@@ -105,7 +105,9 @@ impl Switches {
             Some(Some(value)) => value,
             Some(None) => {
                 let shown = get(name).unwrap_or_default();
-                warnings.push(format!("Invalid value for {name}: invalid boolean value {shown:?}, using default {default}"));
+                warnings.push(format!(
+                    "Invalid value for {name}: invalid boolean value {shown:?}, using default {default}"
+                ));
                 default
             }
         };
@@ -244,9 +246,8 @@ mod tests {
     #[test]
     fn booleans_are_read_as_sglang_reads_them() {
         let read = |value: Option<&str>| {
-            let (switches, warnings) = Switches::read(|n| {
-                (n == "SGLANG_SM120_TRITON_INDEXER").then(|| value.map(str::to_owned)).flatten()
-            });
+            let (switches, warnings) =
+                Switches::read(|n| (n == "SGLANG_SM120_TRITON_INDEXER").then(|| value.map(str::to_owned)).flatten());
             (switches.paged_indexer, warnings.len())
         };
         for yes in ["1", "true", "True", "YES", "y"] {
@@ -271,7 +272,8 @@ mod tests {
         let args = parse("--deployment /secret/place --port 31000 --mhc-gemm bf16 --kv-cache-dtype fp8_e4m3").unwrap();
         let line = python_repr(&args.resolved(5));
         assert!(line.starts_with("ServerArgs(model_path='embedded:patchbench-lab', "), "{line}");
-        for part in ["port=31000", "mhc_gemm='bf16'", "kv_cache_dtype='fp8_e4m3'", "api_key=None", "enable_metrics=False"]
+        for part in
+            ["port=31000", "mhc_gemm='bf16'", "kv_cache_dtype='fp8_e4m3'", "api_key=None", "enable_metrics=False"]
         {
             assert!(line.contains(part), "{part} in {line}");
         }

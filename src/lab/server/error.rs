@@ -83,9 +83,9 @@ impl ServeError {
         match self {
             Self::Bind { .. } => Some("choose another `--port`, or stop the process that owns this one"),
             Self::Role(_) => Some("leave `--role` out"),
-            Self::CheckpointRead(_) | Self::Checkpoint(_) => {
-                Some("`--checkpoint` names the folder that holds `model.safetensors`; without it the built-in one is used")
-            }
+            Self::CheckpointRead(_) | Self::Checkpoint(_) => Some(
+                "`--checkpoint` names the folder that holds `model.safetensors`; without it the built-in one is used",
+            ),
             Self::Deployment(_) | Self::Scenario(_) => Some("install the lab again to get a fresh deployment"),
             Self::Io(_) | Self::EngineDied => None,
         }

@@ -227,4 +227,3 @@ fn finish_reason(finish: &Finish) -> Value {
         Finish::Abort(reason) => json!({"type": "abort", "message": reason}),
     }
 }
-

@@ -20,15 +20,8 @@ pub(super) async fn health(State(app): Shared) -> Result<StatusCode, StatusCode>
     if !app.switches.health_generation {
         return Ok(StatusCode::OK);
     }
-    let sampling = Sampling {
-        temperature: 0.0,
-        top_p: 1.0,
-        top_k: 0,
-        seed: 0,
-        max_new: 1,
-        stop: Vec::new(),
-        ignore_eos: true,
-    };
+    let sampling =
+        Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, max_new: 1, stop: Vec::new(), ignore_eos: true };
     let id = Some(format!("HEALTH_CHECK_{}", app.next_id()));
     let submission = Submission { ids: vec![tokens::BOS], sampling, salt: String::new(), logprobs: None, id };
     let (_, events) = app.submit(submission).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
@@ -58,7 +51,10 @@ pub(super) async fn server_info(State(app): Shared) -> Json<Value> {
     let loads = app.engine.loads();
     internal.insert("last_gen_throughput".into(), json!(loads.gen_throughput));
     internal.insert("effective_max_running_requests_per_dp".into(), json!(app.args.max_running_requests));
-    internal.insert("memory_usage".into(), json!({"weight": 0.01, "kvcache": 0.0, "token_capacity": app.args.max_total_tokens}));
+    internal.insert(
+        "memory_usage".into(),
+        json!({"weight": 0.01, "kvcache": 0.0, "token_capacity": app.args.max_total_tokens}),
+    );
     flat.insert("status".into(), json!("ready"));
     flat.insert("max_total_num_tokens".into(), json!(app.args.max_total_tokens));
     flat.insert("max_req_input_len".into(), json!(app.args.context_length.saturating_sub(1)));
@@ -142,7 +138,12 @@ fn prometheus(app: &App) -> Response {
         ("cache_hit_rate", "gauge", "The prefix cache hit rate.", hit_rate(loads.cached_tokens, loads.prompt_tokens)),
         ("prompt_tokens_total", "counter", "Number of prefill tokens processed.", loads.prompt_tokens as f64),
         ("cached_tokens_total", "counter", "Number of cached prompt tokens.", loads.cached_tokens as f64),
-        ("generation_tokens_total", "counter", "Number of generation tokens processed.", loads.generation_tokens as f64),
+        (
+            "generation_tokens_total",
+            "counter",
+            "Number of generation tokens processed.",
+            loads.generation_tokens as f64,
+        ),
         ("num_requests_total", "counter", "Number of requests processed.", loads.requests as f64),
     ];
     let mut out = String::new();

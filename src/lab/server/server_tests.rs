@@ -50,7 +50,8 @@ impl TestServer {
     pub(crate) fn call(&self, method: &str, path: &str, body: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.address).unwrap();
         let length = body.len();
-        let head = format!("{method} {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        let head =
+            format!("{method} {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -125,14 +126,14 @@ fn a_conversation_is_answered() {
 #[test]
 fn a_stream_has_the_same_words_and_ends() {
     let server = healthy("");
-    let body = json!({"messages": golden(), "temperature": 0, "stream": true, "stream_options": {"include_usage": true}});
+    let body =
+        json!({"messages": golden(), "temperature": 0, "stream": true, "stream_options": {"include_usage": true}});
     let (status, text) = server.call("POST", "/v1/chat/completions", &body.to_string());
     assert_eq!(status, 200);
     let lines: Vec<&str> = text.lines().filter_map(|l| l.strip_prefix("data: ")).collect();
     assert_eq!(lines.last(), Some(&"[DONE]"));
     let chunks: Vec<Value> = lines[..lines.len() - 1].iter().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let words: String =
-        chunks.iter().filter_map(|c| c["choices"][0]["delta"]["content"].as_str()).collect();
+    let words: String = chunks.iter().filter_map(|c| c["choices"][0]["delta"]["content"].as_str()).collect();
     assert_eq!(words, "QX7-41B");
     assert_eq!(chunks.last().unwrap()["usage"]["completion_tokens"], 8);
     assert!(chunks.iter().any(|c| c["choices"][0]["finish_reason"] == "stop"));
@@ -221,7 +222,10 @@ fn a_client_that_leaves_cancels_its_request() {
     let body = json!({"text": "x", "stream": true, "sampling_params": {"max_new_tokens": 30000, "ignore_eos": true}});
     let body = body.to_string();
     let mut stream = TcpStream::connect(server.address).unwrap();
-    let head = format!("POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all(head.as_bytes()).unwrap();
     stream.write_all(body.as_bytes()).unwrap();
     let mut some = [0; 512];

@@ -87,7 +87,12 @@ impl App {
     }
 
     /// Limit of new tokens for a prompt: what was asked, else `default`, within the context.
-    pub(super) fn new_tokens(&self, prompt: usize, asked: Option<u64>, default: Option<usize>) -> Result<usize, ApiError> {
+    pub(super) fn new_tokens(
+        &self,
+        prompt: usize,
+        asked: Option<u64>,
+        default: Option<usize>,
+    ) -> Result<usize, ApiError> {
         let context = self.context();
         if prompt >= context {
             return Err(ApiError::bad(format!(
@@ -134,7 +139,11 @@ pub(super) async fn collect(mut events: UnboundedReceiver<Event>) -> Result<Coll
     while let Some(event) = events.recv().await {
         if collected.take(event) {
             if let Some(Finish::Abort(reason)) = &collected.finish {
-                return Err(ApiError { status: StatusCode::SERVICE_UNAVAILABLE, kind: "Abort", message: reason.clone() });
+                return Err(ApiError {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    kind: "Abort",
+                    message: reason.clone(),
+                });
             }
             return Ok(collected);
         }

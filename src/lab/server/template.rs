@@ -142,8 +142,12 @@ mod tests {
     fn tool_results_are_user_turns() {
         let messages = r#"[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{"id":"1"}]},
             {"role":"tool","content":"b","tool_call_id":"1"},{"role":"user","content":[{"type":"text","text":"c"}]}]"#;
-        check(messages, "[]", r#"<bos><user>a<assistant>[{"id":"1"}]<eos><user>b
-c<assistant>"#);
+        check(
+            messages,
+            "[]",
+            r#"<bos><user>a<assistant>[{"id":"1"}]<eos><user>b
+c<assistant>"#,
+        );
     }
 
     #[test]
