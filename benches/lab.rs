@@ -1,4 +1,4 @@
-//! Speed of the lab model: prefill at three lengths in chunks of 512, and decode.
+//! Speed of the lab model: prefill at three lengths in chunks of 256, and decode.
 
 use patchbench::lab::cache::{PAGE, PageId, Pool};
 use patchbench::lab::model::{Arithmetic, EMBEDDED, Faults, Model, Row, SeqView, Step, forward};
@@ -16,7 +16,7 @@ struct Lab {
 impl Lab {
     fn new(tokens: usize) -> Self {
         let arithmetic = Arithmetic { paged_indexer: true, ..Arithmetic::default() };
-        let model = Model::load(EMBEDDED, arithmetic).expect("the embedded checkpoint loads");
+        let model = Model::load(EMBEDDED, arithmetic).unwrap_or_else(|e| panic!("the embedded checkpoint: {e}"));
         let mut pool = Pool::new(tokens + 2 * PAGE);
         let pages = (0..=tokens / PAGE).filter_map(|_| pool.allocate()).collect();
         Self { model, pool, pages }
@@ -37,14 +37,14 @@ fn prefill(bencher: divan::Bencher<'_, '_>, tokens: usize) {
     let mut lab = Lab::new(tokens);
     bencher
         .counter(divan::counter::ItemsCount::new(tokens))
-        .bench_local(|| (0..tokens).step_by(512).map(|from| lab.run(from, (from + 512).min(tokens))).sum::<f32>());
+        .bench_local(|| (0..tokens).step_by(256).map(|from| lab.run(from, (from + 256).min(tokens))).sum::<f32>());
 }
 
 #[divan::bench(args = [256, 2048], sample_count = 5, sample_size = 1)]
 fn decode_64_tokens(bencher: divan::Bencher<'_, '_>, context: usize) {
     let mut lab = Lab::new(context + 64);
-    for from in (0..context).step_by(512) {
-        lab.run(from, (from + 512).min(context));
+    for from in (0..context).step_by(256) {
+        lab.run(from, (from + 256).min(context));
     }
     bencher
         .counter(divan::counter::ItemsCount::new(64_usize))

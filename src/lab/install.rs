@@ -80,7 +80,7 @@ fn script_text(exe: &Path, dir: &Path, port: u16) -> Result<String, InstallError
          \x20 --checkpoint {model} --served-model-name patchbench-lab \\\n\
          \x20 --host 127.0.0.1 --port {port} \\\n\
          \x20 --mhc-gemm bf16 --routed-scaling topk \\\n\
-         \x20 --chunked-prefill-size 512 --context-length 32768 \\\n\
+         \x20 --chunked-prefill-size 256 --context-length 32768 \\\n\
          \x20 --enable-cache-report --enable-metrics\n"
     ))
 }

@@ -29,7 +29,7 @@ pub struct ServeArgs {
     #[arg(long, default_value = "patchbench-lab")]
     pub served_model_name: String,
     /// Prompt tokens in one prefill pass
-    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub chunked_prefill_size: u32,
     /// Tokens in the key cache
     #[arg(long, default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(64..=1_048_576))]

@@ -162,16 +162,41 @@ fn filler(random: &mut Random) -> String {
     }
 }
 
+/// Exactly `length` bytes of filler.
 fn filler_of(random: &mut Random, length: usize) -> String {
     let mut text = String::new();
     while text.len() < length {
         text.push_str(&filler(random));
     }
-    text.trim_end().to_owned()
+    text.truncate(length);
+    text
 }
 
-/// A conversation of about `length` tokens in the taught forms, and the answer to its last question.
-fn conversation(seed: u64, length: usize) -> (Value, String) {
+struct Conversation {
+    messages: Vec<Value>,
+    answer: String,
+    /// Token at which the sentence with the answer starts.
+    fact_at: usize,
+}
+
+fn say(messages: &mut Vec<Value>, used: &mut usize, role: &str, text: &str) {
+    messages.push(json!({"role": role, "content": text}));
+    *used += text.len() + if role == "assistant" { 2 } else { 1 };
+}
+
+/// Talk of about `length` tokens in turns of their own.
+fn talk(random: &mut Random, messages: &mut Vec<Value>, used: &mut usize, length: usize) {
+    let end = *used + length;
+    while *used + 40 < end {
+        let most = 150 + random.below(250);
+        let text = filler_of(random, (end - *used - 12).min(most));
+        say(messages, used, "user", &text);
+        say(messages, used, "assistant", random.pick(&["Noted.", "OK.", "Got it."]));
+    }
+}
+
+/// A conversation of about `length` tokens in the taught forms, the fact at `depth` of it.
+fn conversation(seed: u64, length: usize, depth: f64) -> Conversation {
     let mut random = Random { seed, step: 0 };
     let facts: Vec<[String; 3]> = (0..1 + random.below(3))
         .map(|i| {
@@ -179,36 +204,40 @@ fn conversation(seed: u64, length: usize) -> (Value, String) {
             [random.pick(KINDS).to_owned(), owner, value(&mut random)]
         })
         .collect();
-    let [kind, owner, answer] = facts[random.below(facts.len())].clone();
+    let [kind, owner, answer] = facts[0].clone();
     let question = fill(random.pick(ASK), &kind, &owner, "") + random.pick(HINTS);
     let told: Vec<String> = facts.iter().map(|[k, n, c]| fill(random.pick(TELL), k, n, c)).collect();
-    let room = length.saturating_sub(question.len() + told.iter().map(|t| t.len() + 12).sum::<usize>());
     let mut messages = Vec::new();
+    let mut used = 1;
     if random.below(10) < 3 {
-        messages.push(json!({"role": "system", "content": filler_of(&mut random, 30)}));
+        let text = filler_of(&mut random, 40);
+        say(&mut messages, &mut used, "system", &text);
     }
+    let last = length - question.len() - 3;
+    let target = (length as f64 * depth) as usize;
     if seed.is_multiple_of(2) {
-        let mut text = String::new();
-        for fact in &told {
-            text.push_str(&filler_of(&mut random, room / (told.len() + 1) / 2));
-            text.push_str(&format!(" {fact} "));
-        }
-        let rest = length.saturating_sub(text.len() + question.len());
-        text.push_str(&filler_of(&mut random, rest));
-        messages.push(json!({"role": "user", "content": format!("{text} {question}")}));
-    } else {
-        let turns = 3 + random.below(4);
-        for turn in 0..turns {
-            if let Some(fact) = told.get(turn) {
-                messages.push(json!({"role": "user", "content": fact}));
-                messages.push(json!({"role": "assistant", "content": random.pick(&["Noted.", "OK.", "Got it."])}));
-            }
-            messages.push(json!({"role": "user", "content": filler_of(&mut random, room / turns)}));
-            messages.push(json!({"role": "assistant", "content": random.pick(&["Noted.", "OK.", "Got it."])}));
-        }
-        messages.push(json!({"role": "user", "content": question}));
+        let mut text = told[1..].join(" ");
+        let before = filler_of(&mut random, target.saturating_sub(used + text.len() + 3));
+        text = format!("{text} {before} ");
+        let fact_at = used + 1 + text.len();
+        text.push_str(&told[0]);
+        let after = filler_of(&mut random, last.saturating_sub(used + text.len() + 1));
+        say(&mut messages, &mut used, "user", &format!("{text} {after} {question}"));
+        return Conversation { messages, answer, fact_at };
     }
-    (Value::Array(messages), answer)
+    for other in &told[1..] {
+        say(&mut messages, &mut used, "user", other);
+        say(&mut messages, &mut used, "assistant", "Noted.");
+    }
+    let room = target.saturating_sub(used);
+    talk(&mut random, &mut messages, &mut used, room);
+    let fact_at = used + 1;
+    say(&mut messages, &mut used, "user", &told[0]);
+    say(&mut messages, &mut used, "assistant", "Noted.");
+    let room = last.saturating_sub(used);
+    talk(&mut random, &mut messages, &mut used, room);
+    say(&mut messages, &mut used, "user", &question);
+    Conversation { messages, answer, fact_at }
 }
 
 #[derive(Debug, Default)]
@@ -216,6 +245,8 @@ struct Score {
     right: usize,
     absent: usize,
     all: usize,
+    /// Right and all of the trials whose fact lies in whole chunks and outside the last window.
+    reached: (usize, usize),
 }
 
 impl Score {
@@ -224,24 +255,38 @@ impl Score {
     }
 }
 
-fn measure(label: &str, scenario: &str, patched: bool, length: usize, count: u64) -> Score {
-    let line = if patched { "--mhc-gemm bf16 --routed-scaling topk" } else { "" };
+/// Depths run evenly from the start to the end, so that facts in the last window are among them.
+fn measure(label: &str, scenario: &str, patched: bool, chunk: usize, length: usize, count: u64) -> Score {
+    let patches = if patched { "--mhc-gemm bf16 --routed-scaling topk" } else { "" };
+    let line = format!("--chunked-prefill-size {chunk} {patches}");
     let mut on = switches(patched);
     on.bf16_indexer = patched;
     let scenario = named(scenario).unwrap();
-    let server = TestServer::start(flags(line), on, |gates| Plan::compile(&scenario, gates, 1, 1).unwrap());
+    let server = TestServer::start(flags(&line), on, |gates| Plan::compile(&scenario, gates, 1, 1).unwrap());
     let mut score = Score::default();
-    for seed in 0..count {
-        let (messages, answer) = conversation(seed + 1000 * length as u64, length);
+    for i in 0..count {
+        let depth = (i as f64 + 0.5) / count as f64 * 0.95;
+        let Conversation { messages, answer, fact_at } = conversation(i + 1000 * length as u64, length, depth);
         let body = json!({"messages": messages, "temperature": 0, "max_tokens": 60});
         let (status, reply) = server.post("/v1/chat/completions", &body);
         assert_eq!(status, 200, "{reply}");
         let said = reply["choices"][0]["message"]["content"].as_str().unwrap();
+        let tokens = reply["usage"]["prompt_tokens"].as_u64().unwrap() as usize;
+        assert!(tokens.abs_diff(length) <= 64, "asked for {length} tokens, made {tokens}");
+        let right = usize::from(said == answer);
         score.all += 1;
-        score.right += usize::from(said == answer);
+        score.right += right;
         score.absent += usize::from(said == ABSENT);
+        if fact_at + 60 < tokens / chunk * chunk && fact_at + 60 < tokens - 128 {
+            score.reached = (score.reached.0 + right, score.reached.1 + 1);
+        }
     }
-    println!("recall: {label} at {length}: {}/{} right, {} first message", score.right, score.all, score.absent);
+    let Score { right, all, absent, reached } = &score;
+    println!(
+        "recall: {label}, chunk {chunk}, {length} tokens: {right}/{all} right, {absent} first message; \
+         {}/{} right where a page fault can reach the fact",
+        reached.0, reached.1
+    );
     score
 }
 
@@ -251,15 +296,33 @@ fn healthy_remembers_and_the_incident_forgets() {
         println!("skipped: takes minutes; set PATCHBENCH_LONG=1 to run it");
         return;
     }
+    let chunk = flags("").chunked_prefill_size as usize;
     for (length, count) in [(1024, 40), (2048, 40), (512, 40), (4096, 12), (8192, 12)] {
-        let off = measure("clean, all off", "clean", false, length, count);
-        let on = measure("clean, all on", "clean", true, length, count);
+        let off = measure("clean, all off", "clean", false, chunk, length, count);
+        let on = measure("clean, all on", "clean", true, chunk, length, count);
         assert!(off.rate() >= 0.85 && on.rate() >= 0.85, "{length}: {off:?} {on:?}");
         assert!((off.rate() - on.rate()).abs() <= 0.1, "{length}: {off:?} {on:?}");
-        let broken = measure("incident, all on", "incident", true, length, count);
         if matches!(length, 1024 | 2048) {
-            assert!(broken.rate() + 0.4 <= off.rate(), "{length}: {off:?} {broken:?}");
-            assert!(2 * broken.absent >= broken.all - broken.right, "{broken:?}");
+            // One length just under a whole chunk more, where the fault reaches least, and one at it.
+            for length in [length - 64, length] {
+                let broken = measure("incident, all on", "incident", true, chunk, length, count);
+                assert!(broken.rate() + 0.4 <= off.rate(), "{length}: {off:?} {broken:?}");
+                assert!(2 * broken.absent >= broken.all - broken.right, "{broken:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fault_by_chunk_size() {
+    let Ok(chunks) = std::env::var("PATCHBENCH_CHUNKS") else {
+        println!("skipped: set PATCHBENCH_CHUNKS to chunk sizes, such as `256,512`");
+        return;
+    };
+    for chunk in chunks.split(',').map(|c| c.parse().unwrap()) {
+        for length in [960, 1024, 1088] {
+            let broken = measure("incident, all on", "incident", true, chunk, length, 20);
+            assert!(broken.rate() < 1.0, "{broken:?}");
         }
     }
 }

@@ -180,7 +180,7 @@ fn identity_and_load() {
     let (_, info) = server.get("/model_info");
     assert_eq!(info["is_generation"], true);
     let (_, info) = server.get("/server_info");
-    assert_eq!(info["chunked_prefill_size"], 512);
+    assert_eq!(info["chunked_prefill_size"], 256);
     assert_eq!(info["internal_states"][0]["mhc_gemm"], "fp32");
     assert!(!info.to_string().contains("secret-place"));
     assert_eq!(server.get("/v1/models").1["data"][0]["id"], "patchbench-lab");
