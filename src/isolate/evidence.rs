@@ -167,19 +167,23 @@ fn least_counted(case: &Case, rules: &Rules) -> u32 {
 
 /// Every boot of the deployment that was asked something, in the order of the boots.
 pub fn units(state: &State, case: &Case, search: &Search) -> Vec<Arc<Unit>> {
-    let mut units: BTreeMap<Vec<BootId>, Unit> = BTreeMap::new();
-    let mut last: Option<(&[BootId], Vec<BootId>)> = None;
+    let mut units: Vec<Unit> = Vec::new();
+    let mut places: BTreeMap<Vec<BootId>, usize> = BTreeMap::new();
+    let mut last: Option<(&[BootId], usize)> = None;
     for entry in state.trials.iter().filter(|e| is_asked(case, &e.trial)) {
         // Trials come in runs on the same boots.
-        let boots = match &last {
-            Some((met, boots)) if *met == entry.trial.boots => boots.clone(),
+        let place = match last {
+            Some((met, place)) if *met == entry.trial.boots => place,
             _ => {
                 let Some(boots) = counted_boots(state, search, &entry.trial) else { continue };
-                last = Some((&entry.trial.boots, boots.clone()));
-                boots
+                *places.entry(boots.clone()).or_insert_with(|| {
+                    units.push(Unit { boots, ..Unit::default() });
+                    units.len() - 1
+                })
             }
         };
-        let unit = units.entry(boots.clone()).or_insert_with(|| Unit { boots, ..Unit::default() });
+        last = Some((&entry.trial.boots, place));
+        let unit = &mut units[place];
         let key = &entry.trial.key;
         let question = (key.form, key.length, key.depth.to_bits(), key.seed);
         let answer = match &entry.trial.outcome {
@@ -194,7 +198,7 @@ pub fn units(state: &State, case: &Case, search: &Search) -> Vec<Arc<Unit>> {
             unit.seqs.push(entry.seq);
         }
     }
-    units.into_values().map(|u| Arc::new(u.counted())).collect()
+    places.values().map(|place| Arc::new(std::mem::take(&mut units[*place]).counted())).collect()
 }
 
 /// Whether a trial asked what the search asks.

@@ -15,3 +15,6 @@ pub mod search;
 pub mod simulate;
 pub mod verdict;
 mod words;
+
+#[cfg(test)]
+mod with_engine;
