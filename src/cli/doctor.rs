@@ -15,6 +15,7 @@ use crate::cli::exit::Status;
 use crate::cli::json::Report;
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
+use crate::kernel::checkpoint::Checkpoint;
 use crate::paths::Paths;
 
 /// Free space below which a session may not fit.
@@ -175,10 +176,9 @@ fn program_check(program: &str, purpose: &str, search: &OsStr) -> Check {
 }
 
 fn lab_checkpoint() -> Check {
-    const MODEL: &[u8] = include_bytes!("../../lab/model.safetensors");
-    match safetensors::SafeTensors::deserialize(MODEL) {
-        Ok(tensors) => {
-            let says = format!("built in, {} tensors", tensors.len());
+    match Checkpoint::lab() {
+        Ok(checkpoint) => {
+            let says = format!("built in, {} tensors", checkpoint.names().len());
             check("lab checkpoint", CheckStatus::Ok, says, None)
         }
         Err(error) => check(

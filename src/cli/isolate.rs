@@ -13,6 +13,8 @@ use crate::cli::json::{ErrorCode, Number, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::engine::state::State;
+use crate::isolate::exit;
+use crate::isolate::search::Ending;
 use crate::isolate::verdict::{ArmCount, Finding, Subject, SubjectKind, Symptom, Verdict};
 
 /// What a search found.
@@ -95,23 +97,14 @@ pub fn isolate_report(state: &State) -> IsolateReport {
     }
 }
 
-/// Whether the measured failure rate is a symptom: its lower bound is above the suite's floor.
-pub fn is_symptom(symptom: &Symptom, floor: f64) -> bool {
-    symptom.lower > floor
-}
-
-/// The exit status of a search.
-///
-/// A guilty verdict is a finding; a symptom without one is status 4; without a measured symptom too
-/// little was seen to say anything.
+/// The exit status of a search, as `isolate::exit` says; where nothing was measured, too little was
+/// seen to say that there is no finding.
 pub fn status(state: &State) -> Status {
-    if state.verdicts.iter().any(|v| v.verdict == Finding::Guilty) {
-        return Status::Finding;
-    }
-    match &state.symptom {
-        None => Status::World,
-        Some(symptom) if is_symptom(symptom, floor(state)) => Status::NoVerdict,
-        Some(_) => Status::Done,
+    match exit::exit_status(state) {
+        exit::GUILTY => Status::Finding,
+        exit::UNEXPLAINED => Status::NoVerdict,
+        exit::NO_FINDING if state.symptom.is_some() => Status::Done,
+        _ => Status::World,
     }
 }
 
@@ -129,12 +122,13 @@ pub fn finish(mut answer: Answer, state: &State, session: &Path) -> Answer {
     if answer.status != Status::World {
         return answer;
     }
-    let why = "the symptom was not measured: no trial that counts is left";
-    answer.error(
-        ErrorCode::TooFewTrials,
-        why,
-        Some("`patchbench session show` lists the trials and why they are void".into()),
-    )
+    let ended = state.search.as_ref().and_then(|search| search.ended.as_ref());
+    let (code, why) = match ended {
+        Some(Ending::TooFewTrials { why }) => (ErrorCode::TooFewTrials, why.clone()),
+        Some(Ending::CannotRun { why }) => (ErrorCode::Unreachable, why.clone()),
+        _ => (ErrorCode::TooFewTrials, "the symptom was not measured: no trial that counts is left".to_owned()),
+    };
+    answer.error(code, why, Some("`patchbench session show` tells what happened before".into()))
 }
 
 /// The verdict for people: the symptom, one line per subject, then the reasons.
