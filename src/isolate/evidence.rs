@@ -140,8 +140,13 @@ pub fn recall_plan(case: &Case, session_seed: u64, index: u32, repeats: u32) -> 
         repeats,
         seed: session_seed.wrapping_add(SEED_STRIDE.wrapping_mul(u64::from(index) + 1)),
         concurrency: case.budget.concurrency.max(1),
-        factors: BTreeMap::new(),
+        factors: factors(),
     }
+}
+
+/// Factor levels of every trial of the search, said outright so that no other trial is taken for one.
+fn factors() -> BTreeMap<String, String> {
+    BTreeMap::from([("cache".to_owned(), "cold".to_owned())])
 }
 
 /// Cells of the matrix: forms, lengths and depths; at least 1.
@@ -203,7 +208,7 @@ pub fn units(state: &State, case: &Case, search: &Search) -> Vec<Arc<Unit>> {
 
 /// Whether a trial asked what the search asks.
 fn is_asked(case: &Case, trial: &Trial) -> bool {
-    trial.factors.is_empty()
+    trial.factors == factors()
         && case.recall.lengths.contains(&trial.key.length)
         && case.recall.depths.contains(&trial.key.depth)
 }
@@ -298,7 +303,7 @@ mod tests {
         world.restart("lab", &BTreeMap::new());
         let case = world.state.case.clone().unwrap();
         let mut plan = recall_plan(&case, 0, 0, 1);
-        plan.factors.insert("cache".into(), "cold".into());
+        plan.factors.insert("cache".into(), "warm".into());
         world.recall(&plan);
         let mut plan = recall_plan(&case, 0, 0, 1);
         plan.lengths = vec![64];

@@ -147,7 +147,7 @@ fn trial(boots: &[BootId], arm: &BTreeMap<String, String>, key: TrialKey, sick: 
         at: Timestamp::UNIX_EPOCH,
         boots: boots.to_vec(),
         arm: arm.clone(),
-        factors: BTreeMap::new(),
+        factors: BTreeMap::from([("cache".into(), "cold".into())]),
         key,
         prompt_tokens: None,
         cached_tokens: None,
