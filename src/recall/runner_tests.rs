@@ -374,6 +374,17 @@ async fn a_busy_server_is_waited_for_and_the_pause_is_shown() {
 }
 
 #[tokio::test]
+async fn a_pause_limit_that_cannot_be_kept_ends_the_run() {
+    let (url, server) = serve(Model::Remembers).await;
+    let mut case = case(&url);
+    case.targets[0].engine = ServingEngine::LlamaServer;
+    case.budget.pause_when = Some(PauseWhen { waiting: Some(2), kv_usage: None });
+    let failure = run_plan(&case, &plan(1)).await.0.unwrap_err();
+    assert!(failure.message.contains("`pause_when` cannot be kept") && failure.hint.is_some(), "{failure:?}");
+    assert!(server.chats.lock().unwrap().is_empty(), "an unknown load is not taken for an idle server");
+}
+
+#[tokio::test]
 async fn a_cancel_ends_the_run_at_once() {
     let (url, _server) = serve(Model::Stalls).await;
     let dir = tempfile::tempdir().unwrap();
