@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::recall::trial::{Outcome, ProbeForm, Trial};
-
-/// Standard normal quantile of a two-sided 95 % interval.
-const Z: f64 = 1.959_963_984_540_054;
+use crate::stats::interval::{self, Z_TWO_SIDED_95};
 
 /// Which cell.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -124,19 +122,10 @@ pub fn depth_permille(depth: f64) -> u32 {
     (depth.clamp(0.0, 1.0) * 1000.0).round() as u32
 }
 
-/// 95 % Wilson score interval of `fail` out of `n`; `None` if `n` is 0.
-///
-/// Centre `(p + z²/2n) / (1 + z²/n)`, half width `z √(p(1-p)/n + z²/4n²) / (1 + z²/n)` (Wilson 1927).
+/// 95 % Wilson score interval of `fail` out of `n`, see [`interval::wilson`]; `None` if `n` is 0.
 pub fn wilson(fail: u32, n: u32) -> Option<(f64, f64)> {
-    if n == 0 {
-        return None;
-    }
-    let (n, z2) = (f64::from(n), Z * Z);
-    let p = f64::from(fail).min(n) / n;
-    let scale = 1.0 + z2 / n;
-    let centre = (p + z2 / (2.0 * n)) / scale;
-    let half = Z * (p * (1.0 - p) / n + z2 / (4.0 * n * n)).sqrt() / scale;
-    Some(((centre - half).max(0.0), (centre + half).min(1.0)))
+    let found = interval::wilson(f64::from(fail.min(n)), f64::from(n), Z_TWO_SIDED_95);
+    (n > 0).then_some((found.lower, found.upper))
 }
 
 #[cfg(test)]

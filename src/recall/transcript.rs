@@ -1,7 +1,7 @@
 //! The whole conversation of a trial with the raw answer, as it stands in a blob.
 //!
-//! Pure but for nothing: reading and writing the blob is the caller's. Not responsible for redaction:
-//! the prompts are our own generator's text, the answers are foreign and rendered visibly.
+//! Pure; the blob itself is read and written by the caller. Not responsible for redaction: the prompts are our own
+//! generator's text, the answers are foreign and rendered visibly.
 
 use std::fmt::Write as _;
 

@@ -4,8 +4,7 @@ use crate::serving::fake;
 
 fn client(url: &str, engine: ServingEngine, key: Option<&str>) -> Client {
     install_tls();
-    let timeouts = Timeouts { plain: Duration::from_millis(400), ..Timeouts::default() };
-    Client::new(url, engine, key.and_then(ApiKey::new), timeouts).unwrap()
+    Client::new(url, engine, key.and_then(ApiKey::new), Timeouts::default()).unwrap()
 }
 
 async fn answering(status: &str, body: &str, engine: ServingEngine) -> (Client, fake::Server) {
@@ -149,8 +148,9 @@ async fn what_an_engine_cannot_do_is_said() {
 async fn slow_broken_and_foreign_answers() {
     let (client, _) = answering("200 OK", "<html>", ServingEngine::Sglang).await;
     assert!(matches!(client.model_info().await, Err(ServingError::BadAnswer { .. })));
-    let slow = fake::raw(vec![fake::Piece::Wait(Duration::from_secs(5))]).await;
-    let error = super::tests::client(&slow.url, ServingEngine::Sglang, None).model_info().await.unwrap_err();
+    let slow = fake::raw(vec![fake::Piece::Wait(Duration::from_mins(1))]).await;
+    let short = Timeouts { plain: Duration::from_millis(200), ..Timeouts::default() };
+    let error = Client::new(&slow.url, ServingEngine::Sglang, None, short).unwrap().model_info().await.unwrap_err();
     assert!(matches!(error, ServingError::TimedOut { .. }), "{error}");
     let gone = super::tests::client(&fake::nobody().await, ServingEngine::Sglang, None).model_info().await.unwrap_err();
     assert!(gone.is_unreachable(), "{gone}");
