@@ -167,7 +167,7 @@ layers = "all"
 gate = { flag = "--mhc-gemm", levels = { on = "bf16", off = { unset = true } } }
 suspect = "on"
 changes = { dtype = "fp32 -> bf16" }
-microtest = "mhc"
+microtest = "mhc-mix"
 
 [[patch]]
 id = "routed-scaling"

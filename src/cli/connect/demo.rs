@@ -32,7 +32,7 @@ pub fn headless(context: &Context, args: &DemoArgs) -> Result<Answer, Failed> {
         let mut handle = run.handle();
         let work = async {
             start_lab(&run, &mut handle).await?;
-            drive::ask(&mut handle, &run.actor, Command::Isolate { patches: Vec::new() }).await?;
+            drive::search(&mut handle, &run.actor, Vec::new()).await?;
             Ok(())
         };
         let result = supervise(context, &run, work).await;

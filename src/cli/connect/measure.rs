@@ -79,7 +79,7 @@ pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> 
         return Err(refuse("plan a search beforehand or bound its minutes", "leave `--plan` and `--budget` out"));
     }
     let work = async |handle: &mut EngineHandle, run: &Run, _: &Case| {
-        drive::ask(handle, &run.actor, Command::Isolate { patches: Vec::new() }).await?;
+        drive::search(handle, &run.actor, Vec::new()).await?;
         Ok(())
     };
     with_case(context, path, work, |state, _, dir| isolate::answer(state, dir, context.style))
