@@ -162,3 +162,62 @@ pub enum EndState {
         levels: BTreeMap<String, String>,
     },
 }
+
+impl Command {
+    /// The command as it is typed in the palette and on the command line.
+    pub fn spelling(&self) -> String {
+        match self {
+            Self::OpenCase { case } => format!("open {}", case.name),
+            Self::Probe { target } => join("probe", target.as_deref()),
+            Self::Restart { target, levels } => join(&format!("restart {target}"), levels_text(levels).as_deref()),
+            Self::Stop { target } => format!("stop {target}"),
+            Self::Toggle { patch, target: Some(target), level } => format!("toggle {patch}@{target} {level}"),
+            Self::Toggle { patch, target: None, level } => format!("toggle {patch} {level}"),
+            Self::Restore { target } => join("restore", target.as_deref()),
+            Self::Confirm { procedure, .. } => format!("confirm {procedure}"),
+            Self::Discard { procedure } => format!("discard {procedure}"),
+            Self::ResumeProcedure { procedure } => format!("resume-procedure {procedure}"),
+            Self::UndoProcedure { procedure } => format!("undo-procedure {procedure}"),
+            Self::Recall { plan } => {
+                let lengths: Vec<_> = plan.lengths.iter().map(ToString::to_string).collect();
+                format!("recall --lengths {} --repeats {}", lengths.join(","), plan.repeats)
+            }
+            Self::Micro { spec, device, .. } => format!("micro {spec} --device {device}"),
+            Self::Isolate { patches } => join("isolate", (!patches.is_empty()).then(|| patches.join(",")).as_deref()),
+            Self::StopIsolation => "stop-isolation".into(),
+            Self::Cancel { job } => format!("cancel {job}"),
+            Self::Note { .. } => "note".into(),
+            Self::Snapshot { name } => format!("snapshot {name}"),
+            Self::Propose { command } => format!("propose {}", command.spelling()),
+            Self::Approve { proposal } => format!("approve {proposal}"),
+            Self::Reject { proposal } => format!("reject {proposal}"),
+            Self::ChooseEndState { end_state } => format!("end-state {}", end_state.spelling()),
+        }
+    }
+}
+
+impl EndState {
+    /// The end state as it is typed.
+    pub fn spelling(&self) -> String {
+        match self {
+            Self::Original => "original".into(),
+            Self::BestKnown => "best-known".into(),
+            Self::Stated { levels } => join("stated", levels_text(levels).as_deref()),
+        }
+    }
+}
+
+fn levels_text(levels: &BTreeMap<String, String>) -> Option<String> {
+    if levels.is_empty() {
+        return None;
+    }
+    let pairs: Vec<_> = levels.iter().map(|(patch, level)| format!("{patch}={level}")).collect();
+    Some(pairs.join(" "))
+}
+
+fn join(head: &str, tail: Option<&str>) -> String {
+    match tail {
+        Some(tail) => format!("{head} {tail}"),
+        None => head.to_owned(),
+    }
+}

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::Case;
 use crate::engine::command::RecallPlan;
 use crate::engine::ids::{BootId, JobId};
-use crate::engine::procedure::{Phase, Procedure};
+use crate::engine::procedure::{Phase, Procedure, ProcessKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub enum JobSpec {
         case: Arc<Case>,
         /// Target name.
         target: String,
+        /// The process of the boot that is known to run; another one is proven anew.
+        known: Option<ProcessKey>,
     },
     /// Plan a change against the target as it is now, journal it, run it.
     Change {

@@ -66,6 +66,8 @@ pub enum Happened {
         title: String,
         /// The command that asked for it, if a person did.
         command: Option<Box<Command>>,
+        /// The procedure that it runs or takes back, if it does.
+        procedure: Option<ProcedureId>,
     },
     /// A job ended.
     JobEnded {

@@ -58,6 +58,8 @@ pub struct State {
     pub end_state: Option<EndState>,
     /// Remarks.
     pub diagnostics: Vector<Diagnostic>,
+    /// The last command that was refused.
+    pub refusal: Option<Refusal>,
     /// One line per event.
     pub timeline: Vector<TimelineEntry>,
     /// Counters for new ids.
@@ -149,6 +151,8 @@ pub struct Job {
     pub id: JobId,
     /// One line for people.
     pub title: String,
+    /// The procedure that it runs or takes back, if it does.
+    pub procedure: Option<ProcedureId>,
     /// When it began.
     pub started_at: Timestamp,
     /// When it ended.
@@ -176,8 +180,13 @@ pub struct ProcedureState {
 pub enum ProcedureStatus {
     /// Shown, not confirmed.
     Planned,
-    /// Running, or cut off while running.
+    /// Running.
     Running {
+        /// Do or undo.
+        phase: Phase,
+    },
+    /// Cut off while running, found at resume; it waits to be finished or undone.
+    Interrupted {
         /// Do or undo.
         phase: Phase,
     },
@@ -240,6 +249,17 @@ pub struct Proposal {
     pub command: Command,
     /// `None` while it waits.
     pub approved: Option<bool>,
+}
+
+/// A command that was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Journal line.
+    pub seq: u64,
+    /// Its spelling.
+    pub command: String,
+    /// Why.
+    pub failure: Failure,
 }
 
 /// One event in one line.

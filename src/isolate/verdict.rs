@@ -80,3 +80,16 @@ pub struct Symptom {
     /// Trials that count.
     pub trials: u32,
 }
+
+impl Finding {
+    /// The finding in one word, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Guilty => "guilty",
+            Self::Acquitted => "acquitted",
+            Self::NotShown => "not-shown",
+            Self::NotSeparable => "not-separable",
+            Self::Inconclusive => "inconclusive",
+        }
+    }
+}

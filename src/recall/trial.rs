@@ -102,3 +102,26 @@ pub enum FailKind {
     /// Nothing came.
     Empty,
 }
+
+impl ProbeForm {
+    /// The form in one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::MultiTurn => "multi-turn",
+            Self::Needle => "needle",
+        }
+    }
+}
+
+impl FailKind {
+    /// The kind in a few words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::NearMiss => "near miss",
+            Self::Wrong => "wrong",
+            Self::NoEarlierContext => "no earlier context",
+            Self::Loop => "loop",
+            Self::Empty => "empty",
+        }
+    }
+}

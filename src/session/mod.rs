@@ -1,4 +1,11 @@
-//! The journal of one investigation.
+//! The journal of one investigation: its form, its files, and how it comes back.
 
 pub mod blobs;
 pub mod format;
+pub mod journal;
+pub mod lock;
+pub mod replay;
+pub mod snapshot;
+pub mod storage;
+pub mod store;
+pub mod verify;

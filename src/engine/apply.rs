@@ -1,0 +1,276 @@
+//! The only way to change a state: apply an event to it. Pure; live and replay use the same code.
+
+use std::sync::Arc;
+
+use crate::case::Case;
+use crate::engine::event::{Event, Happened};
+use crate::engine::ids::ProcedureId;
+use crate::engine::input::JobOutcome;
+use crate::engine::procedure::{Phase, Procedure, Purpose};
+use crate::engine::state::{
+    Boot, Changed, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State, StepState,
+    TargetState, TimelineEntry, TrialEntry,
+};
+use crate::engine::timeline;
+use crate::truth::{ServerStatus, TargetTruth};
+
+impl State {
+    /// Applies one event; the result depends on nothing but the state and the event.
+    pub fn apply(&mut self, event: &Event) {
+        let (text, mark) = timeline::describe(&event.what);
+        self.timeline.push_back(TimelineEntry {
+            seq: event.seq,
+            at: event.at,
+            by: event.actor.name.clone(),
+            text,
+            mark,
+        });
+        self.seq = event.seq;
+        match &event.what {
+            Happened::SessionStarted { id, name, program, seed } => {
+                self.session.id = *id;
+                self.session.name.clone_from(name);
+                self.session.program.clone_from(program);
+                self.session.seed = *seed;
+                self.session.started_at = Some(event.at);
+            }
+            Happened::SessionResumed { program } => {
+                self.session.program.clone_from(program);
+                self.mark_interrupted(event);
+            }
+            Happened::CaseOpened { case } => self.open_case(case),
+            Happened::JobStarted { job, title, procedure, command: _ } => {
+                self.counters.job = self.counters.job.max(job.0);
+                let entry = Job {
+                    id: *job,
+                    title: title.clone(),
+                    procedure: *procedure,
+                    started_at: event.at,
+                    ended_at: None,
+                    cancelling: false,
+                    outcome: None,
+                };
+                self.jobs.insert(*job, entry);
+            }
+            Happened::JobEnded { job, outcome } => {
+                if let Some(entry) = self.jobs.get_mut(job) {
+                    entry.ended_at = Some(event.at);
+                    entry.outcome = Some(outcome.clone());
+                }
+            }
+            Happened::CancelRequested { job } => {
+                if let Some(entry) = self.jobs.get_mut(job) {
+                    entry.cancelling = true;
+                }
+            }
+            Happened::TruthRead { truth } => self.read_truth(truth),
+            Happened::ProcedurePlanned { procedure } => self.plan_procedure(procedure),
+            Happened::ProcedureDiscarded { procedure } => self.set_status(*procedure, ProcedureStatus::Discarded),
+            Happened::ProcedureStarted { procedure, phase } => {
+                self.set_status(*procedure, ProcedureStatus::Running { phase: *phase });
+            }
+            Happened::StepStarted { procedure, step, phase } => self.start_step(event, *procedure, *step, *phase),
+            Happened::StepDone { procedure, step, phase, evidence } => {
+                self.end_step(*procedure, *step, *phase, |state| {
+                    state.done = *phase == Phase::Do;
+                    state.undone = *phase == Phase::Undo;
+                    state.evidence.extend(evidence.iter().cloned());
+                });
+            }
+            Happened::StepFailed { procedure, failure, .. } => {
+                self.set_status(*procedure, ProcedureStatus::Failed { failure: failure.clone() });
+            }
+            Happened::BootProven { boot, procedure, proof } => {
+                self.counters.boot = self.counters.boot.max(boot.0);
+                let entry = Boot { id: *boot, seq: event.seq, procedure: *procedure, proof: proof.clone() };
+                self.boots.insert(*boot, Arc::new(entry));
+                let target = self.targets.entry(proof.target.clone()).or_default();
+                target.boot = Some(*boot);
+                if target.original.is_empty() && target.changed.is_none() {
+                    target.original.clone_from(&proof.levels);
+                }
+                if target.original == proof.levels {
+                    target.changed = None;
+                } else if let Some(changed) = &mut target.changed {
+                    changed.levels.clone_from(&proof.levels);
+                }
+            }
+            Happened::TrialRecorded { trial } => {
+                self.counters.trial = self.counters.trial.max(trial.id.0);
+                self.trials.push_back(TrialEntry { seq: event.seq, trial: trial.clone() });
+            }
+            Happened::MicroMeasured { report } => self.micro.push_back(report.clone()),
+            Happened::SearchMoved { search } => self.search = Some(search.clone()),
+            Happened::SymptomMeasured { symptom } => self.symptom = Some(symptom.clone()),
+            Happened::VerdictReached { verdict } => {
+                match self.verdicts.iter().position(|v| v.subject == verdict.subject) {
+                    Some(index) => {
+                        self.verdicts.set(index, verdict.clone());
+                    }
+                    None => self.verdicts.push_back(verdict.clone()),
+                }
+            }
+            Happened::NoteAdded { text } => {
+                self.notes.push_back(Note { at: event.at, by: event.actor.clone(), text: text.clone() });
+            }
+            Happened::SnapshotNamed { name } => {
+                self.snapshots.push_back(NamedPoint { name: name.clone(), seq: event.seq, at: event.at });
+            }
+            Happened::Proposed { proposal, command } => {
+                self.counters.proposal = self.counters.proposal.max(proposal.0);
+                let entry = Proposal {
+                    id: *proposal,
+                    by: event.actor.clone(),
+                    command: command.as_ref().clone(),
+                    approved: None,
+                };
+                self.proposals.insert(*proposal, entry);
+            }
+            Happened::ProposalAnswered { proposal, approved } => {
+                if let Some(entry) = self.proposals.get_mut(proposal) {
+                    entry.approved = Some(*approved);
+                }
+            }
+            Happened::EndStateChosen { end_state } => self.end_state = Some(end_state.clone()),
+            Happened::Said { diagnostic } => self.diagnostics.push_back(diagnostic.clone()),
+            Happened::Refused { command, failure } => {
+                let command = command.spelling();
+                self.refusal = Some(Refusal { seq: event.seq, command, failure: failure.clone() });
+            }
+        }
+    }
+
+    fn open_case(&mut self, case: &Arc<Case>) {
+        for target in &case.targets {
+            self.targets.entry(target.name.clone()).or_default();
+        }
+        self.case = Some(case.clone());
+    }
+
+    /// Whatever ran when the program ended runs no more: its jobs are lost, its changes are half done,
+    /// and its search waits to be begun again on what is recorded.
+    fn mark_interrupted(&mut self, event: &Event) {
+        if let Some(search) = self.search.take_if(|s| s.is_active()) {
+            self.search = Some(Arc::new(search.stopped()));
+        }
+        let running: Vec<_> = self.jobs.values().filter(|j| j.outcome.is_none()).map(|j| j.id).collect();
+        for id in running {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.ended_at = Some(event.at);
+                job.outcome = Some(JobOutcome::Lost);
+            }
+        }
+        let cut: Vec<_> = self
+            .procedures
+            .iter()
+            .filter_map(|(id, p)| match p.status {
+                ProcedureStatus::Running { phase } => Some((*id, phase)),
+                _ => None,
+            })
+            .collect();
+        for (id, phase) in cut {
+            self.set_status(id, ProcedureStatus::Interrupted { phase });
+        }
+    }
+
+    fn read_truth(&mut self, truth: &Arc<TargetTruth>) {
+        let boots = &self.boots;
+        let target = self.targets.entry(truth.target.clone()).or_default();
+        let known = target.boot.and_then(|id| boots.get(&id)).map(|boot| boot.proof.process);
+        let gone = match truth.status {
+            ServerStatus::Down => true,
+            ServerStatus::Unknown => false,
+            ServerStatus::Loading | ServerStatus::Ready => truth.process.is_some() && truth.process != known,
+        };
+        if gone {
+            target.boot = None;
+        }
+        if target.original.is_empty() && target.changed.is_none() && truth.status == ServerStatus::Ready {
+            target.original =
+                truth.levels.iter().filter_map(|(patch, level)| Some((patch.clone(), level.clone()?))).collect();
+        }
+        target.truth = Some(truth.clone());
+    }
+
+    fn plan_procedure(&mut self, procedure: &Arc<Procedure>) {
+        self.counters.procedure = self.counters.procedure.max(procedure.id.0);
+        let entry = ProcedureState {
+            procedure: procedure.clone(),
+            status: ProcedureStatus::Planned,
+            steps: vec![StepState::default(); procedure.steps.len()],
+        };
+        self.procedures.insert(procedure.id, entry);
+    }
+
+    fn set_status(&mut self, id: ProcedureId, status: ProcedureStatus) {
+        if let Some(entry) = self.procedures.get_mut(&id) {
+            entry.status = status;
+        }
+    }
+
+    fn start_step(&mut self, event: &Event, id: ProcedureId, step: usize, phase: Phase) {
+        let Some(entry) = self.procedures.get_mut(&id) else { return };
+        entry.status = ProcedureStatus::Running { phase };
+        if let Some(state) = entry.steps.get_mut(step) {
+            state.started = true;
+        }
+        let procedure = entry.procedure.clone();
+        let Some(target) = self.targets.get_mut(&procedure.target) else { return };
+        // From the stop step on, no request can meet the boot that ran before.
+        if procedure.steps.get(step).is_some_and(|s| s.name == "stop") {
+            target.boot = None;
+        }
+        let ours = matches!(procedure.purpose, Purpose::Restart | Purpose::Stop);
+        if ours && target.changed.is_none() && phase == Phase::Do {
+            target.changed = Some(Changed {
+                since: event.at,
+                by: event.actor.clone(),
+                procedure: id,
+                levels: procedure.levels.clone(),
+            });
+        }
+    }
+
+    fn end_step(&mut self, id: ProcedureId, step: usize, phase: Phase, change: impl FnOnce(&mut StepState)) {
+        let Some(entry) = self.procedures.get_mut(&id) else { return };
+        let Some(state) = entry.steps.get_mut(step) else { return };
+        change(state);
+        let last = entry.steps.len() - 1;
+        match phase {
+            Phase::Do if step == last => entry.status = ProcedureStatus::Completed,
+            Phase::Undo if step == 0 => entry.status = ProcedureStatus::Undone,
+            Phase::Do | Phase::Undo => return,
+        }
+        let restored = entry.procedure.purpose == Purpose::Restore && phase == Phase::Do;
+        let target = entry.procedure.target.clone();
+        if restored && let Some(target) = self.targets.get_mut(&target) {
+            target.changed = None;
+        }
+    }
+
+    /// What is known of a target; an unknown name reads as nothing known.
+    pub fn target(&self, name: &str) -> Option<&TargetState> {
+        self.targets.get(name)
+    }
+
+    /// Jobs that have not ended.
+    pub fn running_jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values().filter(|job| job.outcome.is_none())
+    }
+
+    /// The change that runs, waits for confirmation, or was cut off on this target.
+    pub fn open_procedure(&self, target: &str) -> Option<&ProcedureState> {
+        self.procedures.values().rev().find(|p| {
+            p.procedure.target == target
+                && matches!(
+                    p.status,
+                    ProcedureStatus::Planned | ProcedureStatus::Running { .. } | ProcedureStatus::Interrupted { .. }
+                )
+        })
+    }
+
+    /// The proven start that requests to this target meet now.
+    pub fn current_boot(&self, target: &str) -> Option<&Arc<Boot>> {
+        self.boots.get(&self.targets.get(target)?.boot?)
+    }
+}

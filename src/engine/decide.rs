@@ -1,0 +1,390 @@
+//! What a person's command leads to. Pure.
+//!
+//! Here stand the rules about who may act and what needs a question first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::case::{Case, Target};
+use crate::engine::command::{Command, EndState};
+use crate::engine::effect::{ChangeWish, Effect, JobSpec};
+use crate::engine::event::Happened;
+use crate::engine::ids::{ProcedureId, ProposalId};
+use crate::engine::input::ActorRole;
+use crate::engine::procedure::{Failure, Phase};
+use crate::engine::state::{ProcedureStatus, State};
+use crate::engine::update::{Turn, known_levels};
+use crate::isolate::plan;
+use crate::isolate::verdict::{Finding, SubjectKind};
+use crate::redact;
+
+/// Takes a command of the turn's actor: watchers may only propose.
+pub(crate) fn command(turn: &mut Turn, command: &Command) {
+    if turn.actor.role == ActorRole::Watcher && !matches!(command, Command::Propose { .. } | Command::Note { .. }) {
+        let failure =
+            Failure::new("a watcher may look and propose, not act").hint("send it as a proposal to the driver");
+        return turn.refuse(command, failure);
+    }
+    act(turn, command);
+}
+
+/// Does what a command asks for, or records why it was refused.
+pub(crate) fn act(turn: &mut Turn, command: &Command) {
+    if let Err(failure) = try_act(turn, command) {
+        turn.refuse(command, failure);
+    }
+}
+
+fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::OpenCase { case } => open_case(turn, command, case),
+        Command::Probe { target } => probe(turn, command, target.as_deref())?,
+        Command::Restart { target, levels } => {
+            let case = case_of(&turn.state)?;
+            check_levels(&case, target, levels)?;
+            change_to(turn, command, &case, target, levels)?;
+        }
+        Command::Stop { target } => {
+            let case = case_of(&turn.state)?;
+            change(turn, command, &case, target, &format!("stop {target}"), ChangeWish::Stopped)?;
+        }
+        Command::Toggle { patch, target, level } => toggle(turn, command, patch, target.as_deref(), level)?,
+        Command::Restore { target } => restore(turn, command, target.as_deref())?,
+        Command::Confirm { procedure, typed } => confirm(turn, command, *procedure, typed.as_deref())?,
+        Command::Discard { procedure } => {
+            let status = status_of(&turn.state, *procedure)?;
+            if *status != ProcedureStatus::Planned {
+                return Err(Failure::new(format!("{procedure} has begun and cannot be dropped"))
+                    .hint(format!("`undo-procedure {procedure}` takes it back")));
+            }
+            turn.record(Happened::ProcedureDiscarded { procedure: *procedure });
+        }
+        Command::ResumeProcedure { procedure } => match status_of(&turn.state, *procedure)? {
+            ProcedureStatus::Interrupted { phase } => {
+                let phase = *phase;
+                turn.run_procedure(*procedure, phase, Some(command));
+            }
+            ProcedureStatus::Failed { .. } => turn.run_procedure(*procedure, Phase::Do, Some(command)),
+            _ => return Err(Failure::new(format!("{procedure} is not half done"))),
+        },
+        Command::UndoProcedure { procedure } => match status_of(&turn.state, *procedure)? {
+            ProcedureStatus::Interrupted { .. } | ProcedureStatus::Failed { .. } | ProcedureStatus::Completed => {
+                turn.run_procedure(*procedure, Phase::Undo, Some(command));
+            }
+            _ => return Err(Failure::new(format!("there is nothing of {procedure} to take back"))),
+        },
+        Command::Recall { plan } => recall(turn, command, plan)?,
+        Command::Micro { spec, device, checkpoint } => {
+            let spec = JobSpec::Micro { spec: spec.clone(), device: device.clone(), checkpoint: checkpoint.clone() };
+            turn.start(command.spelling(), Some(command), spec);
+        }
+        Command::Isolate { patches } => {
+            let search = plan::begin(&turn.state, patches)?;
+            turn.record(Happened::SearchMoved { search: Arc::new(search) });
+        }
+        Command::StopIsolation => {
+            if !turn.state.search.as_ref().is_some_and(|s| s.is_active()) {
+                return Err(Failure::new("no search runs"));
+            }
+            stop_search(turn);
+        }
+        Command::Cancel { job } => {
+            if turn.state.jobs.get(job).is_none_or(|j| j.outcome.is_some()) {
+                return Err(Failure::new(format!("{job} does not run")));
+            }
+            turn.record(Happened::CancelRequested { job: *job });
+            turn.effect(Effect::Cancel(*job));
+        }
+        Command::Note { text } => turn.record(Happened::NoteAdded { text: redact::text(text) }),
+        Command::Snapshot { name } => {
+            turn.record(Happened::SnapshotNamed { name: name.clone() });
+            turn.effect(Effect::WriteSnapshot(name.clone()));
+        }
+        Command::Propose { command } => {
+            let proposal = ProposalId(turn.state.counters.proposal + 1);
+            turn.record(Happened::Proposed { proposal, command: command.clone() });
+        }
+        Command::Approve { proposal } => {
+            let entry = open_proposal(&turn.state, *proposal)?;
+            turn.record(Happened::ProposalAnswered { proposal: *proposal, approved: true });
+            act(turn, &entry);
+        }
+        Command::Reject { proposal } => {
+            open_proposal(&turn.state, *proposal)?;
+            turn.record(Happened::ProposalAnswered { proposal: *proposal, approved: false });
+        }
+        Command::ChooseEndState { end_state } => choose_end(turn, command, end_state)?,
+    }
+    Ok(())
+}
+
+fn open_case(turn: &mut Turn, command: &Command, case: &Case) {
+    turn.record(Happened::CaseOpened { case: Arc::new(case.clone()) });
+    for target in &case.targets {
+        start_probe(turn, command, &target.name);
+    }
+}
+
+fn start_probe(turn: &mut Turn, command: &Command, target: &str) {
+    let Some(case) = turn.state.case.clone() else { return };
+    let known = turn.state.current_boot(target).map(|boot| boot.proof.process);
+    turn.start(format!("read {target}"), Some(command), JobSpec::Probe { case, target: target.into(), known });
+}
+
+fn probe(turn: &mut Turn, command: &Command, target: Option<&str>) -> Result<(), Failure> {
+    let case = case_of(&turn.state)?;
+    match target {
+        Some(name) => {
+            target_of(&case, name)?;
+            start_probe(turn, command, name);
+        }
+        None => case.targets.iter().for_each(|t| start_probe(turn, command, &t.name)),
+    }
+    Ok(())
+}
+
+fn toggle(turn: &mut Turn, command: &Command, patch: &str, target: Option<&str>, level: &str) -> Result<(), Failure> {
+    let case = case_of(&turn.state)?;
+    let entry = case.patch(patch).ok_or_else(|| {
+        let known: Vec<_> = case.patches.iter().map(|p| p.id.as_str()).collect();
+        Failure::new(format!("the case has no patch `{patch}`")).hint(format!("it has {}", known.join(", ")))
+    })?;
+    let targets: Vec<_> = entry
+        .targets_in(&case)
+        .map(|t| t.name.clone())
+        .filter(|name| target.is_none_or(|wanted| wanted == name))
+        .collect();
+    if targets.is_empty() {
+        return Err(Failure::new(format!("`{patch}` is in no such target")));
+    }
+    let levels = BTreeMap::from([(patch.to_owned(), level.to_owned())]);
+    for name in targets {
+        check_levels(&case, &name, &levels)?;
+        change_to(turn, command, &case, &name, &levels)?;
+    }
+    Ok(())
+}
+
+fn restore(turn: &mut Turn, command: &Command, target: Option<&str>) -> Result<(), Failure> {
+    let case = case_of(&turn.state)?;
+    let changed: Vec<_> = turn
+        .state
+        .targets
+        .iter()
+        .filter(|(name, t)| target.is_none_or(|wanted| wanted == name.as_str()) && t.changed.is_some())
+        .map(|(name, _)| name.clone())
+        .collect();
+    if changed.is_empty() {
+        return Err(Failure::new("nothing is changed, so there is nothing to restore"));
+    }
+    for name in changed {
+        change(turn, command, &case, &name, &format!("restore {name}"), ChangeWish::Original)?;
+    }
+    Ok(())
+}
+
+fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&str>) -> Result<(), Failure> {
+    if *status_of(&turn.state, id)? != ProcedureStatus::Planned {
+        return Err(Failure::new(format!("{id} does not wait for a confirmation")));
+    }
+    let case = case_of(&turn.state)?;
+    let procedure = turn.state.procedures[&id].procedure.clone();
+    let target = target_of(&case, &procedure.target)?;
+    if target.production && typed != Some(target.name.as_str()) {
+        return Err(Failure::new(format!("`{}` is production and its name was not typed", target.name))
+            .hint(format!("type `{}` or give `--yes {}`", target.name, target.name)));
+    }
+    turn.run_procedure(id, Phase::Do, Some(command));
+    Ok(())
+}
+
+fn recall(turn: &mut Turn, command: &Command, plan: &crate::engine::command::RecallPlan) -> Result<(), Failure> {
+    let case = case_of(&turn.state)?;
+    let mut boots = Vec::new();
+    let mut arm = BTreeMap::new();
+    for target in case.targets.iter().filter(|t| t.role != crate::case::Role::Router) {
+        let Some(boot) = turn.state.current_boot(&target.name) else {
+            return Err(Failure::new(format!("no proven start of `{}` is running", target.name)).hint(format!(
+                "`restart {}` starts it, `probe {}` looks for a running one",
+                target.name, target.name
+            )));
+        };
+        boots.push(boot.id);
+        arm.extend(boot.proof.levels.iter().map(|(patch, level)| (format!("{patch}@{}", target.name), level.clone())));
+    }
+    let title = format!("recall at {} tokens", join_numbers(&plan.lengths));
+    turn.start(title, Some(command), JobSpec::Recall { case, plan: plan.clone(), boots, arm });
+    Ok(())
+}
+
+fn choose_end(turn: &mut Turn, command: &Command, end_state: &EndState) -> Result<(), Failure> {
+    let case = case_of(&turn.state)?;
+    let state = &turn.state;
+    let wished: Vec<(String, ChangeWish)> = match end_state {
+        EndState::Original => state
+            .targets
+            .iter()
+            .filter(|(_, t)| t.changed.is_some())
+            .map(|(name, _)| (name.clone(), ChangeWish::Original))
+            .collect(),
+        EndState::BestKnown => {
+            let off = guilty_off(state, &case);
+            if off.is_empty() {
+                return Err(Failure::new("no patch is guilty yet, so no configuration is known to be better")
+                    .hint("`isolate` looks for the guilty one, `end-state original` puts everything back"));
+            }
+            wishes(state, &case, &off)
+        }
+        EndState::Stated { levels } => wishes(state, &case, levels),
+    };
+    turn.record(Happened::EndStateChosen { end_state: end_state.clone() });
+    for (target, wish) in wished {
+        change(turn, command, &case, &target, &format!("end state of {target}: {}", end_state.spelling()), wish)?;
+    }
+    Ok(())
+}
+
+/// For each target that does not have these levels yet: run with its original levels, but for these.
+fn wishes(state: &State, case: &Case, levels: &BTreeMap<String, String>) -> Vec<(String, ChangeWish)> {
+    let mut wishes = Vec::new();
+    for target in &case.targets {
+        let mut wanted = state.target(&target.name).map(|t| t.original.clone()).unwrap_or_default();
+        for patch in case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)) {
+            if let Some(level) = levels.get(&patch.id) {
+                wanted.insert(patch.id.clone(), level.clone());
+            }
+        }
+        if wanted != known_levels(state, &target.name) {
+            wishes.push((target.name.clone(), ChangeWish::Running(wanted)));
+        }
+    }
+    wishes
+}
+
+/// The innocent level of every guilty patch.
+fn guilty_off(state: &State, case: &Case) -> BTreeMap<String, String> {
+    state
+        .verdicts
+        .iter()
+        .filter(|v| v.verdict == Finding::Guilty && v.subject.kind == SubjectKind::Patch)
+        .filter_map(|v| case.patch(&v.subject.id))
+        .filter_map(|p| Some((p.id.clone(), p.innocent_level()?.to_owned())))
+        .collect()
+}
+
+/// Ends the search and what it had started; trials and verdicts stay, and a change that has begun runs to
+/// its end.
+pub(crate) fn stop_search(turn: &mut Turn) {
+    let Some(search) = turn.state.search.clone() else { return };
+    turn.record(Happened::SearchMoved { search: Arc::new(search.stopped()) });
+    let running: Vec<_> = turn.state.running_jobs().filter(|j| j.procedure.is_none()).map(|j| j.id).collect();
+    for job in running {
+        turn.record(Happened::CancelRequested { job });
+        turn.effect(Effect::Cancel(job));
+    }
+}
+
+/// Whether a planned procedure may run without a question: it is a step of a search that was confirmed as a
+/// whole, and not on production.
+pub(crate) fn needs_no_question(turn: &Turn, id: ProcedureId) -> bool {
+    let (Some(case), Some(entry)) = (&turn.state.case, turn.state.procedures.get(&id)) else { return false };
+    let production = case.target(&entry.procedure.target).is_none_or(|t| t.production);
+    let searching = turn.state.search.as_ref().is_some_and(|s| s.is_active());
+    !production && searching
+}
+
+fn change_to(
+    turn: &mut Turn,
+    command: &Command,
+    case: &Arc<Case>,
+    target: &str,
+    levels: &BTreeMap<String, String>,
+) -> Result<(), Failure> {
+    let mut wanted = known_levels(&turn.state, target);
+    wanted.extend(levels.clone());
+    let text: Vec<_> = levels.iter().map(|(patch, level)| format!("{patch}={level}")).collect();
+    let title =
+        if text.is_empty() { format!("restart {target}") } else { format!("restart {target} with {}", text.join(" ")) };
+    change(turn, command, case, target, &title, ChangeWish::Running(wanted))
+}
+
+fn change(
+    turn: &mut Turn,
+    command: &Command,
+    case: &Arc<Case>,
+    target: &str,
+    title: &str,
+    wish: ChangeWish,
+) -> Result<(), Failure> {
+    let entry = target_of(case, target)?;
+    may_change(turn, entry)?;
+    let spec = JobSpec::Change { case: case.clone(), target: target.into(), wish };
+    turn.start(format!("plan: {title}"), Some(command), spec);
+    Ok(())
+}
+
+fn may_change(turn: &Turn, target: &Target) -> Result<(), Failure> {
+    if target.production {
+        return Err(Failure::new(format!("`{}` is production and read-only", target.name))
+            .hint("this version cannot elevate a production target; use a replica or the lab"));
+    }
+    if let Some(open) = turn.state.open_procedure(&target.name) {
+        let id = open.procedure.id;
+        let hint = match open.status {
+            ProcedureStatus::Planned => format!("`confirm {id}` runs it, `discard {id}` drops it"),
+            ProcedureStatus::Interrupted { .. } => {
+                format!("`resume-procedure {id}` finishes it, `undo-procedure {id}` takes it back")
+            }
+            _ => "wait for it or cancel its job".into(),
+        };
+        return Err(
+            Failure::new(format!("{id} on `{}` is still open: {}", target.name, open.procedure.title)).hint(hint)
+        );
+    }
+    Ok(())
+}
+
+fn check_levels(case: &Case, target: &str, levels: &BTreeMap<String, String>) -> Result<(), Failure> {
+    target_of(case, target)?;
+    for (patch, level) in levels {
+        let entry = case.patch(patch).ok_or_else(|| Failure::new(format!("the case has no patch `{patch}`")))?;
+        let Some(known) = entry.gate.levels() else {
+            return Err(Failure::new(format!("`{patch}` has no gate that this version can switch"))
+                .hint("give it an `env` or `flag` gate with levels in the case file"));
+        };
+        if !known.contains_key(level) {
+            let names: Vec<_> = known.keys().map(String::as_str).collect();
+            return Err(Failure::new(format!("`{patch}` has no level `{level}`"))
+                .hint(format!("its levels are {}", names.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+fn case_of(state: &State) -> Result<Arc<Case>, Failure> {
+    state.case.clone().ok_or_else(|| Failure::new("no case is open").hint("open one with `patchbench CASE`"))
+}
+
+fn target_of<'a>(case: &'a Case, name: &str) -> Result<&'a Target, Failure> {
+    case.target(name).ok_or_else(|| {
+        let known: Vec<_> = case.targets.iter().map(|t| t.name.as_str()).collect();
+        Failure::new(format!("the case has no target `{name}`")).hint(format!("it has {}", known.join(", ")))
+    })
+}
+
+fn status_of(state: &State, id: ProcedureId) -> Result<&ProcedureStatus, Failure> {
+    let entry = state.procedures.get(&id).ok_or_else(|| Failure::new(format!("there is no procedure {id}")))?;
+    Ok(&entry.status)
+}
+
+fn open_proposal(state: &State, id: ProposalId) -> Result<Command, Failure> {
+    match state.proposals.get(&id) {
+        Some(entry) if entry.approved.is_none() => Ok(entry.command.clone()),
+        Some(_) => Err(Failure::new(format!("{id} was answered already"))),
+        None => Err(Failure::new(format!("there is no proposal {id}"))),
+    }
+}
+
+fn join_numbers(numbers: &[u32]) -> String {
+    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

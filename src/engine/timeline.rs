@@ -1,0 +1,114 @@
+//! One line per event, for the timeline pane and `session show`. Pure.
+
+use crate::engine::event::Happened;
+use crate::engine::input::JobOutcome;
+use crate::engine::procedure::Phase;
+use crate::engine::state::Mark;
+use crate::recall::trial::{Outcome, Trial};
+
+/// The line and how it is marked.
+pub fn describe(what: &Happened) -> (String, Mark) {
+    match what {
+        Happened::SessionStarted { name, program, .. } => {
+            (format!("session {name} begins (patchbench {program})"), Mark::Plain)
+        }
+        Happened::SessionResumed { program } => (format!("session resumed (patchbench {program})"), Mark::Plain),
+        Happened::CaseOpened { case } => {
+            (format!("case {}: {} targets, {} patches", case.name, case.targets.len(), case.patches.len()), Mark::Plain)
+        }
+        Happened::JobStarted { job, title, .. } => (format!("{job} begins: {title}"), Mark::Plain),
+        Happened::JobEnded { job, outcome } => match outcome {
+            JobOutcome::Done => (format!("{job} done"), Mark::Plain),
+            JobOutcome::Failed { failure } => (format!("{job} failed: {}", failure.message), Mark::Failure),
+            JobOutcome::Cancelled => (format!("{job} cancelled"), Mark::Plain),
+            JobOutcome::Lost => (format!("{job} lost: the program ended while it ran"), Mark::Failure),
+        },
+        Happened::CancelRequested { job } => (format!("{job} is asked to stop"), Mark::Plain),
+        Happened::TruthRead { truth } => {
+            (format!("{} read: {:?}, {} rows", truth.target, truth.status, truth.rows.len()), Mark::Plain)
+        }
+        Happened::ProcedurePlanned { procedure } => {
+            (format!("{} planned: {}", procedure.id, procedure.title), Mark::Plain)
+        }
+        Happened::ProcedureDiscarded { procedure } => (format!("{procedure} dropped"), Mark::Plain),
+        Happened::ProcedureStarted { procedure, phase } => {
+            (format!("{procedure} {} begins", word(*phase)), Mark::Change)
+        }
+        Happened::StepStarted { procedure, step, phase } => {
+            (format!("{procedure} step {} {} begins", step + 1, word(*phase)), Mark::Change)
+        }
+        Happened::StepDone { procedure, step, phase, evidence } => {
+            (format!("{procedure} step {} {} done, {} proofs", step + 1, word(*phase), evidence.len()), Mark::Proof)
+        }
+        Happened::StepFailed { procedure, step, phase, failure } => {
+            (format!("{procedure} step {} {} failed: {}", step + 1, word(*phase), failure.message), Mark::Failure)
+        }
+        Happened::BootProven { boot, proof, .. } => {
+            let levels: Vec<_> = proof.levels.iter().map(|(patch, level)| format!("{patch}={level}")).collect();
+            let unverified = if proof.unverified.is_empty() {
+                String::new()
+            } else {
+                format!(", {} unverified", proof.unverified.len())
+            };
+            (
+                format!("{boot} proven: {} pid {} {}{unverified}", proof.target, proof.process.pid, levels.join(" ")),
+                Mark::Proof,
+            )
+        }
+        Happened::TrialRecorded { trial } => (describe_trial(trial), Mark::Plain),
+        Happened::MicroMeasured { report } => {
+            let classes: Vec<_> = report.verdicts.iter().map(|v| v.says.as_str()).collect();
+            (format!("microtest {} on {}: {}", report.spec, report.device, classes.join("; ")), Mark::Proof)
+        }
+        Happened::SearchMoved { search } => (search.headline(), Mark::Plain),
+        Happened::SymptomMeasured { symptom } => (
+            format!(
+                "symptom: {:.0} % of {} trials fail, at least {:.0} %",
+                symptom.rate * 100.0,
+                symptom.trials,
+                symptom.lower * 100.0
+            ),
+            Mark::Proof,
+        ),
+        Happened::VerdictReached { verdict } => {
+            (format!("verdict: {} {} — {}", verdict.subject.id, verdict.verdict.word(), verdict.why), Mark::Verdict)
+        }
+        Happened::NoteAdded { text } => (format!("note: {text}"), Mark::Plain),
+        Happened::SnapshotNamed { name } => (format!("snapshot {name}"), Mark::Plain),
+        Happened::Proposed { proposal, command } => {
+            (format!("{proposal} proposed: {}", command.spelling()), Mark::Plain)
+        }
+        Happened::ProposalAnswered { proposal, approved } => {
+            (format!("{proposal} {}", if *approved { "approved" } else { "declined" }), Mark::Plain)
+        }
+        Happened::EndStateChosen { end_state } => (format!("end state: {}", end_state.spelling()), Mark::Change),
+        Happened::Said { diagnostic } => (diagnostic.message.clone(), Mark::Plain),
+        Happened::Refused { command, failure } => {
+            (format!("refused `{}`: {}", command.spelling(), failure.message), Mark::Failure)
+        }
+    }
+}
+
+fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Do => "change",
+        Phase::Undo => "undo",
+    }
+}
+
+fn describe_trial(trial: &Trial) -> String {
+    let outcome = match &trial.outcome {
+        Outcome::Pass => "pass".to_owned(),
+        Outcome::Fail { how } => format!("fail ({})", how.word()),
+        Outcome::Void { why } => format!("void ({why})"),
+    };
+    let boots: Vec<_> = trial.boots.iter().map(ToString::to_string).collect();
+    format!(
+        "{} {} {} tokens depth {:.0} % on {}: {outcome}",
+        trial.id,
+        trial.key.form.word(),
+        trial.key.length,
+        trial.key.depth * 100.0,
+        boots.join("+")
+    )
+}

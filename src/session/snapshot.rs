@@ -1,0 +1,64 @@
+//! A state on disk, so that a long session opens fast. A cache: any of it may be deleted.
+
+use std::io;
+use std::path::Path;
+
+use fs_err as fs;
+use serde::{Deserialize, Serialize};
+use std::io::Write as _;
+
+use crate::engine::event::Happened;
+use crate::engine::state::State;
+use crate::session::format::ChainHash;
+
+/// A state and where in the journal it belongs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Hash of the form of states and events; a snapshot of another form is not read.
+    pub schema: String,
+    /// Number of the last event in it.
+    pub seq: u64,
+    /// Hash of that line.
+    pub hash: ChainHash,
+    /// Bytes of the journal up to and with that line.
+    pub offset: u64,
+    /// The state.
+    pub state: State,
+}
+
+/// Hash of the form of states and events of this program.
+pub fn schema_hash() -> String {
+    let events = serde_json::to_string(&schemars::schema_for!(Happened)).unwrap_or_default();
+    let state = serde_json::to_string(&State::default()).unwrap_or_default();
+    let mut hasher = blake3::Hasher::new();
+    for part in [env!("CARGO_PKG_VERSION"), &events, &state] {
+        hasher.update(part.as_bytes());
+        hasher.update(b"\n");
+    }
+    hasher.finalize().to_hex().to_string()
+}
+
+/// Writes a snapshot into `dir`; all of it or nothing.
+///
+/// # Errors
+/// Those of the disk.
+pub fn write(dir: &Path, snapshot: &Snapshot) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(&zstd::encode_all(serde_json::to_vec(snapshot)?.as_slice(), 3)?)?;
+    file.persist(dir.join(format!("{:012}.json.zst", snapshot.seq))).map_err(|e| e.error)?;
+    Ok(())
+}
+
+/// The newest snapshot in `dir` of this program's form that lies within `journal_len` bytes;
+/// unreadable ones are passed over.
+pub fn newest(dir: &Path, journal_len: u64) -> Option<Snapshot> {
+    let mut paths: Vec<_> = fs::read_dir(dir).ok()?.filter_map(|e| Some(e.ok()?.path())).collect();
+    paths.sort();
+    let schema = schema_hash();
+    paths.iter().rev().find_map(|path| {
+        let bytes = zstd::decode_all(fs::File::open(path).ok()?).ok()?;
+        let snapshot: Snapshot = serde_json::from_slice(&bytes).ok()?;
+        (snapshot.schema == schema && snapshot.offset <= journal_len).then_some(snapshot)
+    })
+}

@@ -1,0 +1,272 @@
+//! The folder of a session: making, finding, opening and reading one.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use std::io::Write as _;
+use thiserror::Error;
+
+use crate::engine::diagnostic::Diagnostic;
+use crate::engine::event::Event;
+use crate::engine::state::State;
+use crate::session::blobs::{BlobError, BlobStore};
+use crate::session::format::{ChainHash, Damage, Loaded, decode};
+use crate::session::journal::Journal;
+use crate::session::lock::{Lock, LockError};
+use crate::session::replay::replay;
+use crate::session::snapshot;
+use crate::session::storage::FileStorage;
+
+/// A session that is open for writing.
+pub struct OpenSession {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its journal.
+    pub journal: Journal,
+    /// Its state.
+    pub state: State,
+    /// Its blobs.
+    pub blobs: BlobStore,
+    /// What was found while it was opened.
+    pub remarks: Vec<Diagnostic>,
+    /// Held while it is open.
+    pub lock: Lock,
+}
+
+/// Why a session cannot be made, found or opened.
+#[derive(Debug, Error)]
+pub enum SessionError {
+    /// There is none of that name.
+    #[error("there is no session `{0}`")]
+    NotFound(String),
+    /// There is one of that name already.
+    #[error("there is a session `{0}` already")]
+    Exists(String),
+    /// A name that is not a plain file name.
+    #[error("`{0}` is not a session name: use letters, digits, `-`, `_` and `.`")]
+    BadName(String),
+    /// Another program has it open.
+    #[error(transparent)]
+    Locked(#[from] LockError),
+    /// The journal cannot be trusted.
+    #[error("the journal is damaged at {0}")]
+    Damaged(#[from] Damage),
+    /// The journal lacks events that were acknowledged.
+    #[error("the journal ends at event {have}, but {acknowledged} were acknowledged")]
+    Short {
+        /// Events in the journal.
+        have: u64,
+        /// Events that were acknowledged.
+        acknowledged: u64,
+    },
+    /// The disk said no.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The blob folder cannot be used.
+    #[error("{0}")]
+    Blobs(#[from] BlobError),
+}
+
+impl SessionError {
+    /// What the user can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::NotFound(_) => Some("`patchbench session list` shows what there is"),
+            Self::Exists(_) => Some("`session resume` opens it again"),
+            Self::Locked(LockError::Held(_)) => Some("close the other one first; watching is not in this version"),
+            Self::Damaged(_) | Self::Short { .. } => {
+                Some("`session verify` says more; `session repair` keeps everything before the damage")
+            }
+            Self::BadName(_) | Self::Locked(_) | Self::Io(_) | Self::Blobs(_) => None,
+        }
+    }
+}
+
+/// How far the journal was acknowledged, kept beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    /// Number of the last acknowledged event.
+    pub seq: u64,
+    /// Hash of its line.
+    pub hash: ChainHash,
+}
+
+/// Path of the journal in a session's folder.
+pub fn journal_path(dir: &Path) -> PathBuf {
+    dir.join("journal.jsonl")
+}
+
+/// Makes a new, empty session under `root`; its first event is the caller's to write.
+///
+/// # Errors
+/// The name is taken or not a file name, or the disk said no.
+pub fn create(root: &Path, name: &str) -> Result<OpenSession, SessionError> {
+    let plain = !name.is_empty()
+        && !name.starts_with('.')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    if !plain {
+        return Err(SessionError::BadName(name.to_owned()));
+    }
+    fs::create_dir_all(root)?;
+    let dir = root.join(name);
+    if dir.exists() {
+        return Err(SessionError::Exists(name.to_owned()));
+    }
+    fs::create_dir(&dir)?;
+    open(&dir)
+}
+
+/// Opens a session for writing: takes the lock, drops a torn last line, and rebuilds the state from
+/// the newest snapshot and the rest of the journal.
+///
+/// # Errors
+/// It is locked, damaged, shorter than what was acknowledged, or unreadable.
+pub fn open(dir: &Path) -> Result<OpenSession, SessionError> {
+    if !dir.is_dir() {
+        return Err(SessionError::NotFound(dir.display().to_string()));
+    }
+    let lock = Lock::take(&dir.join("lock"))?;
+    let path = journal_path(dir);
+    let bytes = match fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let (state, loaded, start) = load(dir, &bytes)?;
+    check_head(dir, state.seq, &loaded.hash)?;
+    let good = start + loaded.good_bytes;
+    let mut remarks = Vec::new();
+    let mut storage = FileStorage::open(&path)?;
+    if loaded.torn_bytes > 0 {
+        use crate::session::storage::Storage as _;
+        storage.cut(good)?;
+        remarks.push(Diagnostic::warning(
+            "torn-line",
+            format!(
+                "the last journal line was cut off ({} bytes) and was dropped; it was never acknowledged",
+                loaded.torn_bytes
+            ),
+        ));
+    }
+    let journal = Journal::new(Box::new(storage), state.seq, loaded.hash, good);
+    let blobs = BlobStore::open(dir.join("blobs"))?;
+    Ok(OpenSession { dir: dir.to_owned(), journal, state, blobs, remarks, lock })
+}
+
+/// The state from snapshot and tail; falls back to the whole journal where the snapshot does not fit.
+fn load(dir: &Path, bytes: &[u8]) -> Result<(State, Loaded, u64), Damage> {
+    if let Some(snapshot) = snapshot::newest(&dir.join("snapshots"), bytes.len() as u64)
+        && let Ok(tail) = decode(&bytes[snapshot.offset as usize..], snapshot.seq, snapshot.hash.clone())
+    {
+        return Ok((replay(snapshot.state, &tail.events), tail, snapshot.offset));
+    }
+    let whole = decode(bytes, 0, ChainHash::start())?;
+    Ok((replay(State::default(), &whole.events), whole, 0))
+}
+
+fn check_head(dir: &Path, have: u64, hash: &ChainHash) -> Result<(), SessionError> {
+    let Some(head) = read_head(dir)? else { return Ok(()) };
+    if have < head.seq {
+        return Err(SessionError::Short { have, acknowledged: head.seq });
+    }
+    if have == head.seq && *hash != head.hash {
+        let good = Loaded { events: Vec::new(), hash: hash.clone(), good_bytes: 0, torn_bytes: 0 };
+        let why = "its hash is not the one that was acknowledged".to_owned();
+        return Err(Damage { line: have as usize, why, good: Box::new(good) }.into());
+    }
+    Ok(())
+}
+
+/// How far the journal was acknowledged; `None` where that was never written.
+///
+/// # Errors
+/// The file is there and cannot be read.
+pub fn read_head(dir: &Path) -> Result<Option<Head>, SessionError> {
+    match fs::read(dir.join("HEAD")) {
+        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(io::Error::from)?)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Notes how far the journal was acknowledged; all of it or nothing.
+///
+/// # Errors
+/// Those of the disk.
+pub fn write_head(dir: &Path, head: &Head) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    file.write_all(&serde_json::to_vec(head)?)?;
+    file.persist(dir.join("HEAD")).map_err(|e| e.error)?;
+    Ok(())
+}
+
+/// Reads all events of a session without opening it for writing.
+///
+/// # Errors
+/// It is damaged or unreadable.
+pub fn read(dir: &Path) -> Result<Loaded, SessionError> {
+    let path = journal_path(dir);
+    if !path.is_file() {
+        return Err(SessionError::NotFound(dir.display().to_string()));
+    }
+    Ok(decode(&fs::read(path)?, 0, ChainHash::start())?)
+}
+
+/// One session in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name: that of its folder.
+    pub name: String,
+    /// Its folder.
+    pub path: PathBuf,
+    /// Time of its last event; `None` where nothing can be read.
+    pub last_at: Option<Timestamp>,
+    /// Number of its last event.
+    pub events: u64,
+}
+
+/// The sessions under `root`, the newest first; one that cannot be read is listed without a time.
+///
+/// # Errors
+/// The folder is there and cannot be read.
+pub fn list(root: &Path) -> io::Result<Vec<Entry>> {
+    let folders = match fs::read_dir(root) {
+        Ok(folders) => folders,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut entries = Vec::new();
+    for folder in folders {
+        let path = folder?.path();
+        if !journal_path(&path).is_file() {
+            continue;
+        }
+        let last = last_event(&path);
+        entries.push(Entry {
+            name: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            last_at: last.as_ref().map(|e| e.at),
+            events: last.map_or(0, |e| e.seq),
+            path,
+        });
+    }
+    entries.sort_by(|a, b| b.last_at.cmp(&a.last_at).then(a.name.cmp(&b.name)));
+    Ok(entries)
+}
+
+fn last_event(dir: &Path) -> Option<Event> {
+    read(dir).ok()?.events.pop()
+}
+
+/// The folder of a session that was given as a name under `root` or as a path.
+///
+/// # Errors
+/// Neither is a session.
+pub fn find(root: &Path, session: &str) -> Result<PathBuf, SessionError> {
+    [root.join(session), PathBuf::from(session)]
+        .into_iter()
+        .find(|dir| journal_path(dir).is_file())
+        .ok_or_else(|| SessionError::NotFound(session.to_owned()))
+}
