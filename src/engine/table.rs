@@ -28,8 +28,6 @@ pub enum Scope {
     Global,
     /// In lists and tables.
     List,
-    /// In the pane of that name only.
-    Pane(&'static str),
 }
 
 const fn ui(
@@ -56,33 +54,41 @@ const fn change(
 
 /// All actions: first those that reach the engine, then those of the screen.
 pub const TABLE: &[Entry] = &[
-    change("toggle", &["[PATCH[@TARGET]]", "[LEVEL]"], &["t"], "set a patch to another level by restarting its targets"),
+    change(
+        "toggle",
+        &["[PATCH[@TARGET]]", "[LEVEL]"],
+        &["t"],
+        "set a patch to another level by restarting its targets",
+    ),
     change("restart", &["[TARGET]", "[PATCH=LEVEL]…"], &["R"], "start or restart a target, with levels if stated"),
     change("stop", &["TARGET"], &[], "stop a target"),
     change("restore", &["[TARGET]"], &["U"], "put a target, or all, back to its own configuration"),
-    ui("recall", &["[LENGTH,…]", "[REPEATS]"], &["r"], "run recall trials against the servers as they are"),
-    ui("micro", &["[SPEC]", "[DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
-    change("isolate", &["[PATCH]…"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),
+    ui("recall", &["[--lengths N,…]", "[--repeats N]"], &["r"], "run recall trials against the servers as they are"),
+    ui("micro", &["[SPEC]", "[--device DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
+    change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),
     ui("stop-isolation", &[], &[], "stop the search; trials and verdicts so far stay"),
     ui("probe", &["[TARGET]"], &["P"], "read what a target, or each, really runs with"),
     ui("note", &["[TEXT]"], &["N"], "write a note into the journal"),
     ui("snapshot", &["[NAME]"], &["s"], "name this point of the session"),
-    Entry {
-        name: "cancel",
-        args: &["[JOB]"],
-        doc: "cancel a job",
-        keys: &["c"],
-        destructive: false,
-        scope: Scope::Pane("jobs"),
-    },
-    change("confirm", &["PROCEDURE", "[TARGET]"], &[], "run a planned change; on production the target's name is typed"),
+    ui("cancel", &["[JOB]"], &["c"], "cancel a job: the selected one, else the only one that runs"),
+    change(
+        "confirm",
+        &["PROCEDURE", "[TARGET]"],
+        &[],
+        "run a planned change; on production the target's name is typed",
+    ),
     ui("discard", &["PROCEDURE"], &[], "drop a planned change"),
     change("resume-procedure", &["PROCEDURE"], &[], "finish a half-done change"),
     change("undo-procedure", &["PROCEDURE"], &[], "take a half-done or done change back"),
     ui("propose", &["COMMAND…"], &[], "ask the driver to run a command"),
     change("approve", &["PROPOSAL"], &[], "do what a watcher proposed"),
     ui("reject", &["PROPOSAL"], &[], "decline what a watcher proposed"),
-    change("end-state", &["original|best-known|PATCH=LEVEL…"], &[], "choose what stays when the investigation ends"),
+    change(
+        "end-state",
+        &["original|best-known|stated PATCH=LEVEL…"],
+        &[],
+        "choose what stays when the investigation ends",
+    ),
     ui("help", &[], &["?"], "explain where you are and what each key does here"),
     ui("palette", &[], &[":"], "type a command"),
     ui("focus", &["NUMBER|PANE"], &["1", "2", "3", "4", "5", "6", "7", "8", "9"], "go to a pane"),
@@ -102,8 +108,8 @@ pub const TABLE: &[Entry] = &[
     ui("back", &[], &["esc"], "close what is open: layer, zoom, filter, marks"),
     list("down", &["j", "down"], "next row"),
     list("up", &["k", "up"], "previous row"),
-    list("left", &["h", "left"], "move the cursor of a curve to the left"),
-    list("right", &["l", "right"], "move the cursor of a curve to the right"),
+    list("left", &["h", "left"], "in kernels: move the cursor to the left"),
+    list("right", &["l", "right"], "in kernels: move the cursor to the right"),
     list("page-down", &["pagedown", "ctrl-d"], "one page down"),
     list("page-up", &["pageup", "ctrl-u"], "one page up"),
     list("first", &["home", "g g"], "first row"),
@@ -115,14 +121,7 @@ pub const TABLE: &[Entry] = &[
     list("next-match", &["n"], "next row that matches the filter"),
     list("previous-match", &["#"], "previous row that matches the filter"),
     list("copy", &["y"], "copy the marked rows, or all of the selected one, to the clipboard"),
-    Entry {
-        name: "scope",
-        args: &[],
-        doc: "count the trials of the running boots, or all of them",
-        keys: &["v"],
-        destructive: false,
-        scope: Scope::Pane("recall"),
-    },
+    list("scope", &["v"], "in recall: count the trials of the running boots, or all of them"),
 ];
 
 /// The action of that name.

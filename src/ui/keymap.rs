@@ -147,10 +147,8 @@ impl Keymap {
                 let digit = keys.len() == 1 && keys.as_bytes()[0].is_ascii_digit();
                 let run = if digit { format!("{} {keys}", entry.name) } else { entry.name.to_owned() };
                 // The table is tested to be free of clashes.
-                let _ = map.insert(
-                    &path,
-                    Binding { keys: (*keys).to_owned(), run, scope: entry.scope, from_user: false },
-                );
+                let _ =
+                    map.insert(&path, Binding { keys: (*keys).to_owned(), run, scope: entry.scope, from_user: false });
             }
         }
         map
@@ -224,8 +222,7 @@ impl Keymap {
                     Clash::Prefix(other) => format!("`{keys}` is not bound: it is the beginning of `{other}`"),
                     Clash::Hidden(other) => format!("`{keys}` is not bound: `{other}` is its beginning"),
                 };
-                remarks
-                    .push(remark("keymap-conflict", message, name, line).hint("take the other away with `unbind`"));
+                remarks.push(remark("keymap-conflict", message, name, line).hint("take the other away with `unbind`"));
             }
         }
         (map, remarks)

@@ -73,13 +73,17 @@ pub fn parse(name: &str, text: &str, place: &str) -> Result<Layout, Diagnostic> 
         d.severity = Severity::Warning;
         d.hint("the built-in layouts show the form; `L` goes on to the next layout")
     };
-    let file: File = toml::from_str(text)
-        .map_err(|e| wrong(&e.span().unwrap_or(0..0), format!("layout `{name}` is not used: {}", e.message().trim())))?;
+    let file: File = toml::from_str(text).map_err(|e| {
+        wrong(&e.span().unwrap_or(0..0), format!("layout `{name}` is not used: {}", e.message().trim()))
+    })?;
     let (axis, groups) = match (file.column.is_empty(), file.row.is_empty()) {
         (false, true) => (Axis::Columns, file.column),
         (true, false) => (Axis::Rows, file.row),
         (true, true) => {
-            return Err(wrong(&(0..0), format!("layout `{name}` is not used: it has neither `[[column]]` nor `[[row]]`")));
+            return Err(wrong(
+                &(0..0),
+                format!("layout `{name}` is not used: it has neither `[[column]]` nor `[[row]]`"),
+            ));
         }
         (false, false) => {
             let span = file.row.first().map_or(0..0, Spanned::span);
@@ -108,10 +112,16 @@ pub fn parse(name: &str, text: &str, place: &str) -> Result<Layout, Diagnostic> 
                 ));
             };
             if seen.contains(&pane) {
-                return Err(wrong(&slot.show.span(), format!("layout `{name}` is not used: `show` names `{shown}` twice")));
+                return Err(wrong(
+                    &slot.show.span(),
+                    format!("layout `{name}` is not used: `show` names `{shown}` twice"),
+                ));
             }
             if *slot.ratio.get_ref() == 0 {
-                return Err(wrong(&slot.ratio.span(), format!("layout `{name}` is not used: `ratio` must be at least 1")));
+                return Err(wrong(
+                    &slot.ratio.span(),
+                    format!("layout `{name}` is not used: `ratio` must be at least 1"),
+                ));
             }
             let min = *slot.min.get_ref();
             if min.0 < 10 || min.1 < 2 {
@@ -203,7 +213,10 @@ mod tests {
         fs_err::write(dir.path().join("overview.toml"), "doc = 1").unwrap();
         fs_err::write(dir.path().join("mine.toml"), "doc = \"x\"\n[[row]]\npane = [{ show = \"jobs\" }]\n").unwrap();
         let (layouts, remarks) = with_folder(dir.path());
-        assert_eq!(layouts.iter().map(|l| l.name.as_str()).collect::<Vec<_>>(), ["overview", "recall", "kernels", "mine"]);
+        assert_eq!(
+            layouts.iter().map(|l| l.name.as_str()).collect::<Vec<_>>(),
+            ["overview", "recall", "kernels", "mine"]
+        );
         assert_eq!(layouts[0], built_in()[0]);
         assert_eq!(remarks.len(), 1);
         assert!(remarks[0].place.as_deref().is_some_and(|p| p.ends_with("overview.toml:1")));

@@ -89,9 +89,7 @@ pub fn solve(layout: &Layout, area: Rect, focus: PaneId) -> Solved {
 /// overlaps it across, else nothing.
 pub fn neighbour(solved: &Solved, from: PaneId, direction: Direction) -> Option<PaneId> {
     let here = solved.find(from)?.rect;
-    let overlap = |a: u16, a_len: u16, b: u16, b_len: u16| {
-        i32::from((a + a_len).min(b + b_len)) - i32::from(a.max(b))
-    };
+    let overlap = |a: u16, a_len: u16, b: u16, b_len: u16| i32::from((a + a_len).min(b + b_len)) - i32::from(a.max(b));
     solved
         .placed
         .iter()
@@ -99,14 +97,12 @@ pub fn neighbour(solved: &Solved, from: PaneId, direction: Direction) -> Option<
         .filter_map(|p| {
             let there = p.rect;
             let (distance, across) = match direction {
-                Direction::Left => (
-                    i32::from(here.x) - i32::from(there.right()),
-                    overlap(here.y, here.height, there.y, there.height),
-                ),
-                Direction::Right => (
-                    i32::from(there.x) - i32::from(here.right()),
-                    overlap(here.y, here.height, there.y, there.height),
-                ),
+                Direction::Left => {
+                    (i32::from(here.x) - i32::from(there.right()), overlap(here.y, here.height, there.y, there.height))
+                }
+                Direction::Right => {
+                    (i32::from(there.x) - i32::from(here.right()), overlap(here.y, here.height, there.y, there.height))
+                }
                 Direction::Up => {
                     (i32::from(here.y) - i32::from(there.bottom()), overlap(here.x, here.width, there.x, there.width))
                 }
@@ -200,7 +196,8 @@ fn stack(slots: &[&Slot], area: Rect, focus: PaneId, out: &mut Solved) {
     };
     while needed(&kept) > area.height as usize {
         let open = kept.iter().filter(|(_, folded)| !folded).count();
-        let ranks = |want: bool| kept.iter().map(move |(s, folded)| if *folded == want { rank(s, focus) + 1 } else { 0 });
+        let ranks =
+            |want: bool| kept.iter().map(move |(s, folded)| if *folded == want { rank(s, focus) + 1 } else { 0 });
         if open > 1
             && let Some(i) = least(ranks(false))
         {
@@ -213,8 +210,7 @@ fn stack(slots: &[&Slot], area: Rect, focus: PaneId, out: &mut Solved) {
             break;
         }
     }
-    let needs: Vec<_> =
-        kept.iter().map(|(s, folded)| if *folded { (0, 1) } else { (s.ratio, s.min.1) }).collect();
+    let needs: Vec<_> = kept.iter().map(|(s, folded)| if *folded { (0, 1) } else { (s.ratio, s.min.1) }).collect();
     let mut y = area.y;
     for ((slot, folded), height) in kept.iter().zip(share(area.height, &needs)) {
         out.placed.push(Placed { pane: slot.pane, number: 0, rect: Rect { y, height, ..area }, folded: *folded });
@@ -229,8 +225,7 @@ fn share(total: u16, needs: &[(u16, u16)]) -> Vec<u16> {
     loop {
         let fixed: u32 = sizes.iter().flatten().map(|s| u32::from(*s)).sum();
         let rest = u32::from(total).saturating_sub(fixed);
-        let ratios: u32 =
-            needs.iter().zip(&sizes).filter(|(_, s)| s.is_none()).map(|((r, _), _)| u32::from(*r)).sum();
+        let ratios: u32 = needs.iter().zip(&sizes).filter(|(_, s)| s.is_none()).map(|((r, _), _)| u32::from(*r)).sum();
         if ratios == 0 {
             break;
         }
@@ -323,7 +318,7 @@ mod tests {
                 }
             }
             if !area.is_empty() {
-                let covered: u32 = all.iter().map(Rect::area).sum();
+                let covered: u32 = all.iter().map(|r| r.area()).sum();
                 prop_assert_eq!(covered, area.area(), "no cell is left over");
                 prop_assert!(solved.find(focus).is_some_and(|p| !p.folded), "the focus is always drawn");
             }

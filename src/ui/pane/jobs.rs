@@ -6,7 +6,6 @@ use super::{Heading, View, fact};
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::{Action, Phase, Procedure, Step};
 use crate::engine::state::{Job, ProcedureState, ProcedureStatus, Proposal};
-use crate::ui::action::spell;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::progress;
@@ -41,7 +40,7 @@ impl<'a> Rows<'a> {
 
 /// Whether a change still needs somebody's eye.
 pub fn open(status: &ProcedureStatus) -> bool {
-    matches!(status, ProcedureStatus::Planned | ProcedureStatus::Running { .. } | ProcedureStatus::Failed { .. })
+    !matches!(status, ProcedureStatus::Completed | ProcedureStatus::Undone | ProcedureStatus::Discarded)
 }
 
 impl Source for Rows<'_> {
@@ -79,7 +78,7 @@ impl Source for Rows<'_> {
                 Cell::of("PROPOSED", Role::Warn),
                 Cell::of("", Role::Dim),
                 Cell::of("", Role::Dim),
-                Cell::plain(spell(&p.command)),
+                Cell::plain(p.command.spelling()),
                 Cell::of(format!("by {}", shown(&p.by.name)), Role::Dim),
             ],
             Entry::Procedure(p) => {
@@ -149,6 +148,7 @@ fn status_words(status: &ProcedureStatus) -> (&'static str, Role) {
         ProcedureStatus::Planned => ("CONFIRM?", Role::Warn),
         ProcedureStatus::Running { phase: Phase::Do } => ("changing", Role::Warn),
         ProcedureStatus::Running { phase: Phase::Undo } => ("undoing", Role::Warn),
+        ProcedureStatus::Interrupted { .. } => ("HALF DONE", Role::Bad),
         ProcedureStatus::Completed => ("completed", Role::Good),
         ProcedureStatus::Undone => ("undone", Role::Text),
         ProcedureStatus::Failed { .. } => ("FAILED", Role::Bad),
@@ -159,7 +159,7 @@ fn status_words(status: &ProcedureStatus) -> (&'static str, Role) {
 fn now_words(p: &ProcedureState) -> String {
     match &p.status {
         ProcedureStatus::Failed { failure } => shown(&failure.message),
-        ProcedureStatus::Running { .. } => {
+        ProcedureStatus::Running { .. } | ProcedureStatus::Interrupted { .. } => {
             let step = p.steps.iter().position(|s| s.started && !s.done && !s.undone);
             step.and_then(|i| p.procedure.steps.get(i)).map_or(String::new(), |s| format!("step {}", s.name))
         }
@@ -210,8 +210,12 @@ pub fn step_lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> 
 
 fn one_step(view: &View<'_>, i: usize, step: &Step) -> Vec<Line<'static>> {
     let mut out = vec![view.line(format!("{}. {}", i + 1, shown(&step.name)), Role::Strong)];
-    let parts =
-        [("check", Some(&step.check)), ("run", Some(&step.apply)), ("proof", Some(&step.proof)), ("undo", step.undo.as_ref())];
+    let parts = [
+        ("check", Some(&step.check)),
+        ("run", Some(&step.apply)),
+        ("proof", Some(&step.proof)),
+        ("undo", step.undo.as_ref()),
+    ];
     for (name, action) in parts {
         let Some(action) = action else { continue };
         for (n, text) in action_lines(action).into_iter().enumerate() {
@@ -227,7 +231,7 @@ fn one_step(view: &View<'_>, i: usize, step: &Step) -> Vec<Line<'static>> {
 pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     if let Some(p) = view.state.proposals.values().find(|p| p.id.to_string() == key) {
         return vec![
-            fact(view, "proposed", spell(&p.command), Role::Strong),
+            fact(view, "proposed", p.command.spelling(), Role::Strong),
             fact(view, "by", shown(&p.by.name), Role::Text),
             fact(view, "answer", format!("`:approve {0}` or `:reject {0}`", p.id), Role::Text),
         ];
@@ -236,7 +240,10 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         let (word, role) = status_words(&p.status);
         let id = p.procedure.id;
         let mut out = vec![
-            Line::from(vec![view.span(word, role), view.span(format!("  {}", shown(&p.procedure.title)), Role::Strong)]),
+            Line::from(vec![
+                view.span(word, role),
+                view.span(format!("  {}", shown(&p.procedure.title)), Role::Strong),
+            ]),
             fact(view, "target", p.procedure.target.clone(), Role::Text),
         ];
         match &p.status {
@@ -245,6 +252,10 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
                 if let Some(hint) = &failure.hint {
                     out.push(fact(view, "hint", shown(hint), Role::Text));
                 }
+                out.push(fact(view, "next", format!("`:resume-procedure {id}` or `:undo-procedure {id}`"), Role::Text));
+            }
+            ProcedureStatus::Interrupted { .. } => {
+                out.push(fact(view, "because", "the program ended while it ran", Role::Bad));
                 out.push(fact(view, "next", format!("`:resume-procedure {id}` or `:undo-procedure {id}`"), Role::Text));
             }
             ProcedureStatus::Planned => {

@@ -51,7 +51,11 @@ impl Source for Rows<'_> {
 
     fn cells(&self, i: usize) -> Vec<Cell> {
         let r = self.reports[i];
-        vec![Cell::of(r.spec.clone(), Role::Strong), Cell::plain(r.device.clone()), Cell::of(r.shape.clone(), Role::Dim)]
+        vec![
+            Cell::of(r.spec.clone(), Role::Strong),
+            Cell::plain(r.device.clone()),
+            Cell::of(r.shape.clone(), Role::Dim),
+        ]
     }
 }
 
@@ -71,19 +75,13 @@ pub fn heading(view: &View<'_>, st: &PaneState) -> Heading {
     let Some(report) = selected(view, st) else { return Heading::default() };
     let others = Rows::new(*view).len() - 1;
     let more = if others > 0 { format!(", +{others}") } else { String::new() };
-    Heading {
-        summary: format!("{} on {}{more}", report.spec, report.device),
-        at: Some(report.at),
-        stale_after_s: None,
-    }
+    Heading { summary: format!("{} on {}{more}", report.spec, report.device), at: Some(report.at), stale_after_s: None }
 }
 
 fn series(report: &MicroReport) -> Vec<Series> {
     let mut colours: Vec<&str> = Vec::new();
     let mut out = Vec::new();
-    for (floor, curve) in
-        report.floor.iter().map(|c| (true, c)).chain(report.curves.iter().map(|c| (false, c)))
-    {
+    for (floor, curve) in report.floor.iter().map(|c| (true, c)).chain(report.curves.iter().map(|c| (false, c))) {
         let mode = match curve.mode {
             CurveMode::PerSite => "per site",
             CurveMode::Compounded => "compounded",
@@ -93,7 +91,8 @@ fn series(report: &MicroReport) -> Vec<Series> {
             colours.len() - 1
         });
         let letter = char::from(b'a' + (out.len() % 26) as u8);
-        let name = if floor { format!("{} floor, {mode}", curve.candidate) } else { format!("{}, {mode}", curve.candidate) };
+        let name =
+            if floor { format!("{} floor, {mode}", curve.candidate) } else { format!("{}, {mode}", curve.candidate) };
         out.push(Series {
             name,
             letter,

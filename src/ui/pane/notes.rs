@@ -136,10 +136,8 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
 /// A remark with its place and hint.
 pub fn remark_lines(view: &View<'_>, d: &Diagnostic) -> Vec<Line<'static>> {
     let (word, role) = severity(d.severity);
-    let mut out = vec![Line::from(vec![
-        view.span(format!("{word}: "), role),
-        view.span(shown(&d.message), Role::Text),
-    ])];
+    let mut out =
+        vec![Line::from(vec![view.span(format!("{word}: "), role), view.span(shown(&d.message), Role::Text)])];
     if let Some(place) = &d.place {
         out.push(fact(view, "at", shown(place), Role::Dim));
     }

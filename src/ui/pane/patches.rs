@@ -196,7 +196,10 @@ fn micro_cell(view: &View<'_>, patch: &Patch) -> Cell {
 pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     let Some(patch) = view.state.case.as_ref().and_then(|c| c.patch(key)) else { return Vec::new() };
     let mut out = Vec::new();
-    out.push(Line::from(vec![view.span(patch.id.clone(), Role::Strong), view.span(format!("  {}", patch.title), Role::Text)]));
+    out.push(Line::from(vec![
+        view.span(patch.id.clone(), Role::Strong),
+        view.span(format!("  {}", patch.title), Role::Text),
+    ]));
     match verdict_of(view, key) {
         Some(v) => {
             let (words, role) = finding_words(v.verdict);
@@ -229,16 +232,18 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         });
         format!("  ({})", words.collect::<Vec<_>>().join(", "))
     });
-    out.push(fact(view, "gate", format!("{}{levels}, suspect {}", patch.gate.switch_name(), patch.suspect), Role::Text));
+    out.push(fact(
+        view,
+        "gate",
+        format!("{}{levels}, suspect {}", patch.gate.switch_name(), patch.suspect),
+        Role::Text,
+    ));
     for ((_, level), count) in
         view.derived.levels.range((key.to_owned(), String::new())..).take_while(|((id, _), _)| id == key)
     {
         let void = if count.void > 0 { format!(", {} void", count.void) } else { String::new() };
-        let said = format!(
-            "{} failed at {level}, {}{void}",
-            count.fraction(),
-            text::counted(count.boots.len(), "boot")
-        );
+        let said =
+            format!("{} failed at {level}, {}{void}", count.fraction(), text::counted(count.boots.len(), "boot"));
         out.push(fact(view, "trials", said, Role::Text));
     }
     if let Some(site) = &patch.site {

@@ -141,7 +141,11 @@ pub fn cost(state: &State) -> String {
         let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
         format!(", about {}", text::short_duration(std::time::Duration::from_secs_f64((mean * cells as f64).max(1.0))))
     };
-    format!("{cells} questions of {} to {} tokens, {tokens} in all{time}; nothing is changed", least(&spec.lengths), most(&spec.lengths))
+    format!(
+        "{cells} questions of {} to {} tokens, {tokens} in all{time}; nothing is changed",
+        least(&spec.lengths),
+        most(&spec.lengths)
+    )
 }
 
 fn least(lengths: &[u32]) -> u32 {
@@ -203,7 +207,16 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     if rest.height < 2 {
         return;
     }
-    let (list, below) = split_bottom(rest, if rest.height >= 10 { (rest.height / 2).min(9) } else if rest.height >= 7 { 4 } else { 0 });
+    let (list, below) = split_bottom(
+        rest,
+        if rest.height >= 10 {
+            (rest.height / 2).min(9)
+        } else if rest.height >= 7 {
+            4
+        } else {
+            0
+        },
+    );
     table::draw(buffer, list, rows.as_ref(), &mut st.list, view.look, focused);
     if let (Some(below), Some(trial)) = (below, selected) {
         draw_lines(buffer, below, view, &snippet(view, &trial.trial, below.width as usize));
@@ -252,7 +265,8 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
             }
             block.push(Line::from(head));
             for length in &lengths {
-                let mut spans = vec![view.span(format!("{} ", text::fit_right(&length.to_string(), LABEL - 1)), Role::Dim)];
+                let mut spans =
+                    vec![view.span(format!("{} ", text::fit_right(&length.to_string(), LABEL - 1)), Role::Dim)];
                 for depth in &depths {
                     let here = selected.is_some_and(|t| {
                         t.key.form == *form && t.key.length == *length && depth_key(t.key.depth) == *depth
@@ -372,8 +386,18 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     out.push(fact(view, "boots", boots.join(" "), Role::Text));
     let cached = t.cached_tokens.map_or_else(|| "unknown".into(), |n| n.to_string());
     let tokens = t.prompt_tokens.map_or_else(|| "unknown".into(), |n| n.to_string());
-    out.push(fact(view, "tokens", format!("{tokens} as the server counts, {} aimed at, {cached} from the cache", t.key.length), Role::Text));
-    out.push(fact(view, "took", format!("{:.1} s, {} ago, seed {}", t.seconds, text::age(view.now, t.at), t.key.seed), Role::Dim));
+    out.push(fact(
+        view,
+        "tokens",
+        format!("{tokens} as the server counts, {} aimed at, {cached} from the cache", t.key.length),
+        Role::Text,
+    ));
+    out.push(fact(
+        view,
+        "took",
+        format!("{:.1} s, {} ago, seed {}", t.seconds, text::age(view.now, t.at), t.key.seed),
+        Role::Dim,
+    ));
     for (patch, level) in &t.arm {
         out.push(fact(view, "arm", format!("{patch} = {level}"), Role::Dim));
     }

@@ -208,9 +208,11 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
             }
         }
         if let Some(boot) = state.and_then(|s| s.boot) {
-            let up = view.state.boots.get(&boot).map_or(String::new(), |b| {
-                format!(" up {}", text::age(view.now, b.proof.started_at))
-            });
+            let up = view
+                .state
+                .boots
+                .get(&boot)
+                .map_or(String::new(), |b| format!(" up {}", text::age(view.now, b.proof.started_at)));
             spans.push(view.span(format!("  boot {boot}{up}"), Role::Text));
         } else if truth.is_some_and(|t| t.status == ServerStatus::Ready) {
             spans.push(view.span("  boot not proven", Role::Unknown));

@@ -34,7 +34,9 @@ impl Source for Rows<'_> {
     }
 
     fn text(&self, i: usize) -> String {
-        self.entries.get(i).map_or(String::new(), |e| format!("{} {} {} {}", text::clock(e.at), mark(e.mark).0, e.by, e.text))
+        self.entries
+            .get(i)
+            .map_or(String::new(), |e| format!("{} {} {} {}", text::clock(e.at), mark(e.mark).0, e.by, e.text))
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -100,7 +102,12 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     let Some(e) = view.state.timeline.iter().find(|e| e.seq == seq) else { return Vec::new() };
     vec![
         fact(view, "what", shown(&e.text), Role::Text),
-        fact(view, "when", format!("{} UTC, {} ago", e.at.strftime("%Y-%m-%d %H:%M:%S"), text::age(view.now, e.at)), Role::Text),
+        fact(
+            view,
+            "when",
+            format!("{} UTC, {} ago", e.at.strftime("%Y-%m-%d %H:%M:%S"), text::age(view.now, e.at)),
+            Role::Text,
+        ),
         fact(view, "by", shown(&e.by), Role::Text),
         fact(view, "journal", format!("line {}", e.seq), Role::Dim),
     ]

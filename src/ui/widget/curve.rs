@@ -101,11 +101,8 @@ pub fn draw(buffer: &mut Buffer, area: Rect, series: &[Series], cursor: usize, l
         }
         for (i, bits) in dots.iter().enumerate().filter(|(_, bits)| **bits != 0) {
             let (x, y) = (plot.x + (i % usize::from(plot.width)) as u16, plot.y + (i / usize::from(plot.width)) as u16);
-            let symbol = if look.ascii {
-                s.letter
-            } else {
-                char::from_u32(0x2800 + u32::from(*bits)).unwrap_or(s.letter)
-            };
+            let symbol =
+                if look.ascii { s.letter } else { char::from_u32(0x2800 + u32::from(*bits)).unwrap_or(s.letter) };
             buffer[(x, y)].set_char(symbol).set_style(look.style(s.role));
         }
     }
