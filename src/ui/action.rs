@@ -177,13 +177,14 @@ fn screen(name: &str, rest: &str) -> Result<Option<Screen>, Failure> {
         "next-layout" => Screen::NextLayout,
         "layout" => Screen::Layout(rest.to_owned()),
         "theme" if rest.is_empty() => Screen::Theme(None),
-        "theme" => match Theme::parse(rest) {
-            Some(theme) => Screen::Theme(Some(theme)),
-            None => {
+        "theme" => {
+            if let Some(theme) = Theme::parse(rest) {
+                Screen::Theme(Some(theme))
+            } else {
                 let known = Theme::ALL.map(Theme::name).join(", ");
                 return Err(Failure::new(format!("there is no theme `{rest}`")).hint(format!("themes are {known}")));
             }
-        },
+        }
         "freeze" => Screen::Freeze,
         "redraw" => Screen::Redraw,
         "quit" => Screen::Quit,

@@ -96,7 +96,7 @@ impl Derived {
         if !same {
             *self = Self::default();
         }
-        for entry in state.trials.skip(self.seen).iter() {
+        for entry in &state.trials.skip(self.seen) {
             self.take(entry);
         }
         self.seen = state.trials.len();
@@ -149,24 +149,22 @@ impl Derived {
                 self.levels.entry((patch.to_owned(), level.clone())).or_default().add(trial);
             }
         }
-        match self.arms.iter_mut().find(|(arm, _)| *arm == trial.arm) {
-            Some((_, count)) => count.add(trial),
-            None => {
-                let mut count = Count::default();
-                count.add(trial);
-                self.arms.push((trial.arm.clone(), count));
-            }
+        if let Some((_, count)) = self.arms.iter_mut().find(|(arm, _)| *arm == trial.arm) {
+            count.add(trial);
+        } else {
+            let mut count = Count::default();
+            count.add(trial);
+            self.arms.push((trial.arm.clone(), count));
         }
         let cell = (trial.key.form, trial.key.length, depth_key(trial.key.depth));
         self.all.entry(cell).or_default().add(trial);
         let boots: BTreeSet<BootId> = trial.boots.iter().copied().collect();
-        let cells = match self.by_boots.iter().position(|(b, _)| *b == boots) {
-            Some(i) => &mut self.by_boots[i].1,
-            None => {
-                self.by_boots.push((boots, BTreeMap::new()));
-                let last = self.by_boots.len() - 1;
-                &mut self.by_boots[last].1
-            }
+        let cells = if let Some(i) = self.by_boots.iter().position(|(b, _)| *b == boots) {
+            &mut self.by_boots[i].1
+        } else {
+            self.by_boots.push((boots, BTreeMap::new()));
+            let last = self.by_boots.len() - 1;
+            &mut self.by_boots[last].1
         };
         cells.entry(cell).or_default().add(trial);
         self.last = Some(Arc::clone(trial));

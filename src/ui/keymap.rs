@@ -69,8 +69,8 @@ impl Key {
             KeyCode::Char(c) => out.push(c),
             KeyCode::PageUp => out.push_str("pageup"),
             KeyCode::PageDown => out.push_str("pagedown"),
-            KeyCode::F(n) => out.push_str(&format!("f{n}")),
-            other => out.push_str(&format!("{other:?}").to_lowercase()),
+            KeyCode::F(n) => out = format!("{out}f{n}"),
+            other => out = format!("{out}{other:?}").to_lowercase(),
         }
         out
     }
@@ -287,14 +287,13 @@ impl Keymap {
             {
                 return Err(Clash::Hidden(self.bindings[above].keys.clone()));
             }
-            node = match self.nodes[node].next.iter().find(|(k, _)| k == key) {
-                Some((_, next)) => *next,
-                None => {
-                    self.nodes.push(Node::default());
-                    let next = self.nodes.len() - 1;
-                    self.nodes[node].next.push((*key, next));
-                    next
-                }
+            node = if let Some((_, next)) = self.nodes[node].next.iter().find(|(k, _)| k == key) {
+                *next
+            } else {
+                self.nodes.push(Node::default());
+                let next = self.nodes.len() - 1;
+                self.nodes[node].next.push((*key, next));
+                next
             };
         }
         let below = self.continuations(path);

@@ -181,11 +181,9 @@ impl Look {
         let black = pick(16, 231, if light { Color::White } else { Color::Black });
         match role {
             Role::Text => plain,
-            Role::Dim => plain.fg(grey),
-            Role::Title => plain.fg(grey),
-            Role::Focus => plain.fg(cyan).add_modifier(Modifier::BOLD),
+            Role::Dim | Role::Title => plain.fg(grey),
+            Role::Focus | Role::Key => plain.fg(cyan).add_modifier(Modifier::BOLD),
             Role::Strong => plain.add_modifier(Modifier::BOLD),
-            Role::Key => plain.fg(cyan).add_modifier(Modifier::BOLD),
             Role::Good => plain.fg(blue),
             Role::Bad => plain.fg(orange).add_modifier(Modifier::BOLD),
             Role::Warn => plain.fg(yellow),
@@ -269,29 +267,24 @@ pub fn to_ascii(buffer: &mut Buffer) {
 
 fn ascii_for(c: char) -> char {
     match c {
-        '─' | '–' | '—' => '-',
-        '━' | '═' => '=',
+        '─' | '–' | '—' | '·' | '▄' | '▅' => '-',
+        '━' | '═' | '▏' | '▎' | '▍' | '▌' | '▋' | '▊' | '▉' | '▆' | '▇' => '=',
         '│' | '┃' | '╎' => '|',
-        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '╭' | '╮' | '╰' | '╯' | '┼' | '┬' | '┴' => '+',
+        '┌' | '┐' | '└' | '┘' | '├' | '┤' | '╭' | '╮' | '╰' | '╯' | '┼' | '┬' | '┴' | '✓' => {
+            '+'
+        }
         '▸' | '▶' | '›' | '→' => '>',
         '◂' | '←' => '<',
         '●' | '•' => '*',
-        '·' => '-',
         '…' => '~',
-        '✓' => '+',
         '✗' | '×' => 'x',
-        '▲' | '↑' => '^',
+        '▲' | '↑' | '\u{2400}'..='\u{2426}' => '^',
         '▼' | '↓' => 'v',
-        '◆' => '#',
-        '█' => '#',
+        '◆' | '█' => '#',
         '░' => '.',
-        '▏' | '▎' | '▍' | '▌' | '▋' | '▊' | '▉' => '=',
         '▁' => '_',
         '▂' | '▃' => '.',
-        '▄' | '▅' => '-',
-        '▆' | '▇' => '=',
         '⏎' => '$',
-        '\u{2400}'..='\u{2426}' => '^',
         _ => '?',
     }
 }

@@ -17,7 +17,7 @@ use crate::ui::text;
 use crate::ui::theme::{Role, to_ascii};
 
 /// Smallest screen that is drawn.
-pub const SMALLEST: (u16, u16) = (60, 15);
+pub(super) const SMALLEST: (u16, u16) = (60, 15);
 
 impl App {
     /// Draws everything; `now` is the time for ages, `next` the cheapest next step.
@@ -265,7 +265,7 @@ fn draw_heading(
     }
     let filter = st.list.filter();
     if !filter.text.is_empty() {
-        name.push_str(&format!("/{} ", filter.typed()));
+        name = format!("{name}/{} ", filter.typed());
     }
     let age = heading.at.map(|at| {
         let stale = heading.stale_after_s.is_some_and(|s| view.now.duration_since(at).as_secs() > s);

@@ -224,6 +224,11 @@ impl App {
         std::mem::take(&mut self.dirty)
     }
 
+    /// Says that the screen must be drawn again.
+    pub fn mark_dirty(&mut self) {
+        self.dirty = true;
+    }
+
     /// When the ages on the screen change next, if nothing else happens.
     pub fn next_tick(&self) -> Option<Duration> {
         let last = self.state.timeline.last().map(|e| e.at)?;

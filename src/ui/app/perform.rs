@@ -50,14 +50,15 @@ impl App {
             }
             Screen::Zoom => self.zoomed = !self.zoomed,
             Screen::NextLayout => self.show_layout((self.layout + 1) % self.layouts.len().max(1)),
-            Screen::Layout(name) => match self.layouts.iter().position(|l| l.name == name) {
-                Some(i) => self.show_layout(i),
-                None => {
+            Screen::Layout(name) => {
+                if let Some(i) = self.layouts.iter().position(|l| l.name == name) {
+                    self.show_layout(i);
+                } else {
                     let known: Vec<_> = self.layouts.iter().map(|l| l.name.as_str()).collect();
                     let hint = format!("layouts are {}", known.join(", "));
                     self.fail(Failure::new(format!("there is no layout `{name}`")).hint(hint));
                 }
-            },
+            }
             Screen::Theme(theme) => {
                 self.look.theme = theme.unwrap_or_else(|| self.look.theme.next());
                 self.say(&format!("theme {}", self.look.theme.name()), None);

@@ -35,12 +35,13 @@ impl Detail {
 
     /// Draws itself.
     pub fn draw(&mut self, buffer: &mut Buffer, area: Rect, view: &View<'_>) {
-        let at = middle(area, area.width.saturating_sub(4).min(140), area.height.saturating_sub(2));
-        let inside = frame(buffer, at, view, self.pane.title(), Role::Focus);
-        let mut lines = wrap_lines(&pane::detail(self.pane, view, &self.key), inside.width as usize);
+        let width = area.width.saturating_sub(4).min(140);
+        let mut lines = wrap_lines(&pane::detail(self.pane, view, &self.key), width.saturating_sub(4) as usize);
         if lines.is_empty() {
             lines.push(view.line("this row is gone", Role::Dim));
         }
+        let height = (lines.len() as u16 + 2).min(area.height.saturating_sub(2));
+        let inside = frame(buffer, middle(area, width, height), view, self.pane.title(), Role::Focus);
         self.scroll.draw(buffer, inside, view, &lines);
     }
 }

@@ -39,7 +39,7 @@ impl Help {
     pub fn draw(&mut self, buffer: &mut Buffer, area: Rect, view: &View<'_>) {
         let at = middle(area, 100, area.height.saturating_sub(2));
         let inside = frame(buffer, at, view, &format!("Help: {}", self.pane.title()), Role::Focus);
-        let lines = wrap_lines(&lines(self.pane, view), inside.width as usize);
+        let lines = wrap_lines(&lines(self.pane, view, inside.width < 90), inside.width as usize);
         self.scroll.draw(buffer, inside, view, &lines);
     }
 }
@@ -53,12 +53,12 @@ fn works_in(entry: &Entry, pane: PaneId) -> bool {
     }
 }
 
-fn lines(pane: PaneId, view: &View<'_>) -> Vec<Line<'static>> {
+fn lines(pane: PaneId, view: &View<'_>, narrow: bool) -> Vec<Line<'static>> {
     let mut out = vec![view.line(pane.about(), Role::Text), Line::default()];
     let mut group = |title: &str, entries: &mut dyn Iterator<Item = &'static Entry>| {
         out.push(view.line(title.to_owned(), Role::Title));
         for entry in entries {
-            out.push(entry_line(view, entry));
+            out.push(entry_line(view, entry, narrow));
         }
         out.push(Line::default());
     };
@@ -70,7 +70,7 @@ fn lines(pane: PaneId, view: &View<'_>) -> Vec<Line<'static>> {
     out
 }
 
-fn entry_line(view: &View<'_>, entry: &Entry) -> Line<'static> {
+fn entry_line(view: &View<'_>, entry: &Entry, narrow: bool) -> Line<'static> {
     let mut keys: Vec<&str> = view
         .keys
         .bound()
@@ -80,10 +80,12 @@ fn entry_line(view: &View<'_>, entry: &Entry) -> Line<'static> {
     if entry.name == "focus" && keys.len() > 2 {
         keys = vec!["1", "…", "9"];
     }
-    let usage = format!("{} {}", entry.name, entry.args.join(" "));
+    // Without room for the arguments the palette still shows them.
+    let usage = if narrow { entry.name.to_owned() } else { format!("{} {}", entry.name, entry.args.join(" ")) };
+    let (key_width, usage_width) = if narrow { (10, 17) } else { (16, 32) };
     Line::from(vec![
-        view.span(text::fit(&keys.join(" "), 16), Role::Key),
-        view.span(text::fit(usage.trim(), 32), Role::Strong),
+        view.span(text::fit(&keys.join(" "), key_width), Role::Key),
+        view.span(text::fit(usage.trim(), usage_width), Role::Strong),
         view.span(format!(" {}", entry.doc), Role::Text),
     ])
 }

@@ -109,12 +109,11 @@ impl Layer {
     /// The keys that work in it, for the last line.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Help(_) => "j k scroll  esc close",
+            Self::Help(_) | Self::Detail(_) => "j k scroll  esc close",
             Self::Palette(_) => "enter run  tab complete  up down choose  esc close",
             Self::Confirm(l) => l.hint(),
             Self::Input(l) => l.hint(),
             Self::Quit(_) => "o original  b best known  k keep  esc stay",
-            Self::Detail(_) => "j k scroll  esc close",
         }
     }
 

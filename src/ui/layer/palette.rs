@@ -1,6 +1,6 @@
 //! The palette: a command line with suggestions from the command table.
 //!
-//! The name is found by fuzzy match over names and docs; after the name, arguments are completed from
+//! The name is found by fuzzy match over names, then in the docs; after the name, arguments are completed from
 //! the case and the session.
 
 use crossterm::event::{KeyCode, KeyEvent};
@@ -137,6 +137,8 @@ impl Palette {
             );
         }
         let page = list.height as usize;
+        let usage_width = (list.width as usize / 2).min(40);
+        let doc = (list.width as usize).saturating_sub(usage_width + 13);
         let offset = (self.selected + 1).saturating_sub(page);
         for (i, s) in self.suggestions.iter().enumerate().skip(offset).take(page) {
             let y = list.y + (i - offset) as u16;
@@ -145,9 +147,9 @@ impl Palette {
             let mark = if s.destructive { "!" } else { " " };
             let line = Line::from(vec![
                 view.span(mark, Role::Warn),
-                view.span(text::fit(usage.trim(), (list.width as usize / 2).min(40)), Role::Strong),
-                view.span(text::fit(&format!(" {key}"), 8), Role::Key),
-                view.span(s.doc.clone(), Role::Dim),
+                view.span(text::fit(usage.trim(), usage_width), Role::Strong),
+                view.span(text::fit(&format!(" {key}"), 12), Role::Key),
+                view.span(text::cut(&s.doc, doc), Role::Dim),
             ]);
             buffer.set_line(list.x, y, &line, list.width);
             if i == self.selected {
@@ -183,10 +185,10 @@ pub fn suggest(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec<Sug
         .iter()
         .enumerate()
         .filter_map(|(i, e)| {
-            // A match in the name counts far more than one in the doc.
-            let by_name = score(e.name).map(|s| s + 1000);
-            let by_doc = if line.len() > 2 { score(e.doc) } else { None };
-            by_name.max(by_doc).map(|s| (s, i, e))
+            // A match in the name counts more than any in the doc.
+            let by_name = score(e.name).map(|s| s + 1);
+            let by_doc = (line.len() > 2 && e.doc.contains(&line.to_lowercase())).then_some(0);
+            by_name.or(by_doc).map(|s| (s, i, e))
         })
         .collect();
     found.sort_by_key(|(s, i, e)| (e.name != line, std::cmp::Reverse(*s), *i));

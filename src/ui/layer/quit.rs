@@ -27,7 +27,6 @@ pub struct Quit;
 
 impl Quit {
     /// Takes a key.
-    #[expect(clippy::unused_self, reason = "every layer has the same methods")]
     pub fn key(&mut self, event: KeyEvent) -> Outcome {
         match event.code {
             _ if closes(event) => Outcome::Close,
@@ -39,7 +38,6 @@ impl Quit {
     }
 
     /// Draws itself.
-    #[expect(clippy::unused_self, reason = "every layer has the same methods")]
     pub fn draw(&mut self, buffer: &mut Buffer, area: Rect, view: &View<'_>) {
         let mut lines = Vec::new();
         for (name, target) in &view.state.targets {

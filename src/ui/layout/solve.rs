@@ -116,12 +116,12 @@ pub fn neighbour(solved: &Solved, from: PaneId, direction: Direction) -> Option<
         .map(|(_, _, pane)| pane)
 }
 
-fn rank(slot: &Slot, focus: PaneId) -> u8 {
+fn rank(slot: Slot, focus: PaneId) -> u8 {
     if slot.pane == focus { 0 } else { slot.priority.max(1) }
 }
 
 fn group_rank(group: &Group, focus: PaneId) -> u8 {
-    group.slots.iter().map(|s| rank(s, focus)).min().unwrap_or(u8::MAX)
+    group.slots.iter().map(|s| rank(*s, focus)).min().unwrap_or(u8::MAX)
 }
 
 fn group_width(group: &Group) -> u16 {
@@ -179,7 +179,7 @@ fn side_by_side(slots: &[Slot], area: Rect, focus: PaneId, out: &mut Solved) {
     let mut kept: Vec<&Slot> = slots.iter().collect();
     let needed = |kept: &[&Slot]| kept.iter().map(|s| s.min.0 as usize + 1).sum::<usize>().saturating_sub(1);
     while kept.len() > 1 && needed(&kept) > area.width as usize {
-        let Some(i) = least(kept.iter().map(|s| rank(s, focus))) else { break };
+        let Some(i) = least(kept.iter().map(|s| rank(**s, focus))) else { break };
         kept.remove(i);
     }
     let needs: Vec<_> = kept.iter().map(|s| (s.ratio, s.min.0)).collect();
@@ -197,7 +197,7 @@ fn stack(slots: &[&Slot], area: Rect, focus: PaneId, out: &mut Solved) {
     while needed(&kept) > area.height as usize {
         let open = kept.iter().filter(|(_, folded)| !folded).count();
         let ranks =
-            |want: bool| kept.iter().map(move |(s, folded)| if *folded == want { rank(s, focus) + 1 } else { 0 });
+            |want: bool| kept.iter().map(move |(s, folded)| if *folded == want { rank(**s, focus) + 1 } else { 0 });
         if open > 1
             && let Some(i) = least(ranks(false))
         {

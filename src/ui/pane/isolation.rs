@@ -69,7 +69,7 @@ impl Source for Rows<'_> {
     fn columns(&self) -> Vec<Column> {
         vec![
             Column::upto("verdict", 9, 13, 2),
-            Column::upto("patch or arm", 14, 40, 1),
+            Column::upto("patch or arm", 18, 40, 1),
             Column::number("on", 6, 3),
             Column::number("off", 6, 4),
             Column::number("boots", 5, 5),
@@ -157,7 +157,7 @@ fn head_lines(view: &View<'_>) -> Vec<Line<'static>> {
 
 /// Where the search stands, in one line.
 fn search_words(search: &crate::isolate::plan::Search) -> String {
-    format!("search over {}", text::counted(search.patches.len(), "patch"))
+    search.headline()
 }
 
 /// The symptom, the search, the table, the reason of the selected verdict.
@@ -165,7 +165,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     let rows = source(PaneId::Isolation, *view, st);
     st.list.refresh(rows.as_ref(), view.state.seq);
     let head = head_lines(view);
-    if rows.len() == 0 && head.is_empty() {
+    if rows.is_empty() && head.is_empty() {
         draw_empty(buffer, area, view, &empty_text(PaneId::Isolation, view));
         return;
     }
@@ -175,7 +175,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
         buffer.set_line(area.x, area.y + i as u16, line, area.width);
     }
     let rest = Rect { y: area.y + head_height, height: area.height - head_height, ..area };
-    if rest.height == 0 || rows.len() == 0 {
+    if rest.height == 0 || rows.is_empty() {
         return;
     }
     let (list, below) = split_bottom(rest, if rest.height >= 8 { 4 } else { 0 });

@@ -119,7 +119,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     let says_height = if area.height >= 14 { (says.len() as u16 + 2).min(area.height / 3) } else { 0 };
     let beside = area.width >= 90;
     let legend_lines = series.len() as u16 + 2;
-    let legend_width = 38;
+    let legend_width = 50;
     let legend_height = if beside { 0 } else { legend_lines.min(area.height / 2) };
     let plot = Rect {
         width: if beside { area.width - legend_width } else { area.width },
@@ -159,8 +159,8 @@ fn legend(view: &View<'_>, report: &MicroReport, series: &[Series], cursor: usiz
         let line = if s.dashed { "- -" } else { "---" };
         out.push(Line::from(vec![
             view.span(format!("{} {line} ", s.letter), s.role),
-            view.span(text::fit(&s.name, 21), Role::Text),
-            view.span(value, Role::Strong),
+            view.span(text::fit(&s.name, 29), Role::Text),
+            view.span(format!(" {value}"), Role::Strong),
         ]));
     }
     if lost > 0 {

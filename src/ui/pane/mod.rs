@@ -273,7 +273,7 @@ pub fn list_with_detail(
 ) {
     let rows = source(pane, *view, st);
     st.list.refresh(rows.as_ref(), view.state.seq);
-    if rows.len() == 0 {
+    if rows.is_empty() {
         draw_empty(buffer, area, view, &empty_text(pane, view));
         return;
     }
@@ -317,6 +317,9 @@ pub fn draw_lines(buffer: &mut Buffer, area: Rect, view: &View<'_>, lines: &[Lin
     }
 }
 
+/// Cells by which the rest of a wrapped line is indented.
+const INDENT: usize = 2;
+
 /// Wraps styled lines; a line that goes on is indented by two cells.
 pub fn wrap_lines(lines: &[Line<'static>], width: usize) -> Vec<Line<'static>> {
     let mut out = Vec::new();
@@ -328,28 +331,32 @@ pub fn wrap_lines(lines: &[Line<'static>], width: usize) -> Vec<Line<'static>> {
         let mut current: Vec<Span<'static>> = Vec::new();
         let mut used = 0;
         for span in &line.spans {
-            let mut rest = span.content.as_ref();
-            while !rest.is_empty() {
-                let cut = rest.char_indices().skip(1).find(|(_, c)| *c == ' ').map_or(rest.len(), |(i, _)| i);
-                let (mut word, after) = rest.split_at(cut);
-                let indent = if out.is_empty() && current.is_empty() { 0 } else { 2 };
-                if used + text::width(word) > width && used > indent {
+            let mut piece = String::new();
+            for word in span.content.split_inclusive(' ') {
+                if used > INDENT && used + text::width(word.trim_end()) > width {
+                    current.push(Span::styled(std::mem::take(&mut piece), span.style));
                     out.push(Line::from(std::mem::take(&mut current)));
-                    current.push(Span::raw("  "));
-                    used = 2;
-                    word = word.trim_start();
+                    piece = String::new();
+                    current.push(Span::raw(" ".repeat(INDENT)));
+                    used = INDENT;
                 }
-                for piece in text::wrap(word, width.saturating_sub(used).max(4)).iter().enumerate() {
-                    if piece.0 > 0 {
-                        out.push(Line::from(std::mem::take(&mut current)));
-                        current.push(Span::raw("  "));
-                        used = 2;
+                for c in word.chars() {
+                    let mut bytes = [0; 4];
+                    let w = text::width(c.encode_utf8(&mut bytes));
+                    if used + w > width && c == ' ' {
+                        continue;
                     }
-                    used += text::width(piece.1);
-                    current.push(Span::styled(piece.1.clone(), span.style));
+                    if used + w > width {
+                        current.push(Span::styled(std::mem::take(&mut piece), span.style));
+                        out.push(Line::from(std::mem::take(&mut current)));
+                        current.push(Span::raw(" ".repeat(INDENT)));
+                        used = INDENT;
+                    }
+                    piece.push(c);
+                    used += w;
                 }
-                rest = after;
             }
+            current.push(Span::styled(piece, span.style));
         }
         out.push(Line::from(current));
     }
@@ -364,9 +371,12 @@ pub fn draw_empty(buffer: &mut Buffer, area: Rect, view: &View<'_>, sentence: &s
     }
 }
 
+/// Width of the names in a list of facts.
+pub const FACT: usize = 11;
+
 /// A line `name  value`, the name padded so that values stand in one column.
 pub fn fact(view: &View<'_>, name: &str, value: impl Into<String>, role: Role) -> Line<'static> {
-    Line::from(vec![view.span(text::fit(name, 10), Role::Dim), view.span(value, role)])
+    Line::from(vec![view.span(text::fit(name, FACT), Role::Dim), view.span(value, role)])
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use ratatui::text::Line;
 
-use super::{Heading, View, fact};
+use super::{FACT, Heading, View, fact};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
@@ -37,18 +37,16 @@ impl Source for Rows<'_> {
     }
 
     fn text(&self, i: usize) -> String {
-        let p = &self.patches[i];
-        let words = self.cells(i).into_iter().map(|c| c.text).collect::<Vec<_>>().join(" ");
-        format!("{words} {} {}", p.title, p.site.as_deref().unwrap_or(""))
+        self.cells(i).into_iter().map(|c| c.text).collect::<Vec<_>>().join(" ")
     }
 
     fn columns(&self) -> Vec<Column> {
         vec![
-            Column::upto("patch", 12, 24, 1),
-            Column::upto("runs", 4, 9, 2),
+            Column::upto("patch", 14, 24, 1),
+            Column::upto("runs", 6, 9, 2),
             Column::number("suspect", 7, 4),
             Column::number("else", 5, 5),
-            Column::upto("verdict", 7, 14, 3),
+            Column::upto("verdict", 9, 14, 3),
             Column::upto("microtest", 10, 16, 6),
             Column::upto("phases", 7, 14, 7),
             Column::upto("gate", 12, 40, 8),
@@ -204,7 +202,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         Some(v) => {
             let (words, role) = finding_words(v.verdict);
             out.push(Line::from(vec![
-                view.span(text::fit("verdict", 10), Role::Dim),
+                view.span(text::fit("verdict", FACT), Role::Dim),
                 view.span(words, role),
                 view.span(format!("  {}", v.why), Role::Text),
             ]));
@@ -219,7 +217,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             None => ("unknown".into(), Role::Unknown),
         };
         out.push(Line::from(vec![
-            view.span(text::fit("runs", 10), Role::Dim),
+            view.span(text::fit("runs", FACT), Role::Dim),
             view.span(word, role),
             view.span(format!(" on {target}, from {source}"), Role::Dim),
         ]));

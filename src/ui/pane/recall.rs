@@ -7,7 +7,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::{Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
+use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::engine::state::{State, TrialEntry};
 use crate::recall::trial::{FailKind, Outcome, ProbeForm, Trial};
 use crate::ui::derived::{CellKey, Count, depth_key, wilson};
@@ -19,8 +19,8 @@ use crate::untrusted::Untrusted;
 const TEXT_CHARS: usize = 2000;
 /// Cells of one column of the matrix without and with the interval.
 const NARROW: usize = 7;
-const WIDE: usize = 15;
-const LABEL: usize = 7;
+const WIDE: usize = 14;
+const LABEL: usize = 11;
 
 /// The rows: trials, in the order in which they ended.
 pub struct Rows<'a> {
@@ -60,13 +60,13 @@ impl Source for Rows<'_> {
 
     fn columns(&self) -> Vec<Column> {
         vec![
-            Column::upto("trial", 4, 6, 4),
+            Column::upto("id", 4, 6, 4),
             Column::upto("outcome", 10, 18, 1),
             Column::number("tokens", 6, 3),
             Column::number("depth", 5, 2),
             Column::fixed("form", 10, 5),
-            Column::upto("boots", 4, 8, 6),
-            Column::grow("answer", 12, 7),
+            Column::upto("boots", 5, 8, 6),
+            Column::grow("answer", 24, 7),
             Column::number("s", 5, 8),
         ]
     }
@@ -240,7 +240,7 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
     // All rows and columns that were ever measured, so that the shape stays when the scope changes.
     let lengths: BTreeSet<u32> = all.keys().map(|(_, l, _)| *l).collect();
     let depths: BTreeSet<u32> = all.keys().map(|(_, _, d)| *d).collect();
-    let needed = |cell: usize, forms: usize| forms * (LABEL + depths.len() * cell) + (forms.saturating_sub(1)) * 3;
+    let needed = |cell: usize, forms: usize| forms * (LABEL + depths.len() * cell) + (forms.saturating_sub(1)) * 2;
     let n = forms.len();
     let (cell, beside) = [(WIDE, true), (NARROW, true), (WIDE, false)]
         .into_iter()
@@ -250,18 +250,10 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
         .iter()
         .map(|form| {
             let mut block = Vec::new();
-            let mut head = vec![view.span(text::fit(form_words(*form), LABEL + depths.len() * cell), Role::Strong)];
-            if depths.len() * cell >= 7 && n > 0 {
-                let mut titles = text::fit(form_words(*form), LABEL.max(text::width(form_words(*form))));
-                titles = text::cut(&titles, 10);
-                let mut line = titles;
-                for (i, depth) in depths.iter().enumerate() {
-                    let word = format!("{}%", depth / 10);
-                    let at = LABEL + i * cell + cell - 1;
-                    line = text::fit(&line, at.saturating_sub(word.len()).max(text::width(&line)));
-                    line.push_str(&word);
-                }
-                head = vec![view.span(text::fit(&line, LABEL + depths.len() * cell), Role::Dim)];
+            let mut head = vec![view.span(text::fit(form_words(*form), LABEL), Role::Strong)];
+            for depth in &depths {
+                let word = format!("{}% ", depth / 10);
+                head.push(view.span(text::fit_right(&word, cell), Role::Dim));
             }
             block.push(Line::from(head));
             for length in &lengths {
@@ -287,7 +279,7 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
             let mut spans: Vec<Span<'static>> = Vec::new();
             for (b, block) in blocks.iter().enumerate() {
                 if b > 0 {
-                    spans.push(Span::raw("   "));
+                    spans.push(Span::raw("  "));
                 }
                 spans.extend(block.get(i).map(|l| l.spans.clone()).unwrap_or_default());
             }
@@ -296,7 +288,7 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
         .collect()
 }
 
-/// Digits on the colour of the rate, with the interval where it fits; the selected trial's cell in brackets.
+/// Digits on the colour of the rate, with the interval where it fits; the selected trial's cell is pointed at.
 fn matrix_cell(view: &View<'_>, count: Option<&Count>, cell: usize, here: bool) -> Vec<Span<'static>> {
     let inner = cell - 1;
     let Some(rate) = count.and_then(Count::rate) else {
@@ -308,12 +300,12 @@ fn matrix_cell(view: &View<'_>, count: Option<&Count>, cell: usize, here: bool) 
     };
     let c = count.cloned().unwrap_or_default();
     let mut words = c.fraction();
-    if inner > 12 {
+    if inner >= WIDE - 1 {
         let (low, high) = wilson(c.fail, c.n);
         words = format!("{words} {:.0}-{:.0}%", low * 100.0, high * 100.0);
     }
-    let words = text::fit_right(&words, inner - usize::from(here) * 2);
-    let words = if here { format!("[{words}]") } else { words };
+    let words = text::fit_right(&words, inner - usize::from(here));
+    let words = if here { format!("▸{words}") } else { words };
     vec![view.span(words, Role::Heat(heat(rate))), Span::raw(" ")]
 }
 
@@ -347,7 +339,7 @@ pub fn snippet(view: &View<'_>, trial: &Trial, width: usize) -> Vec<Line<'static
         head.push(view.span(format!("  {}", Untrusted::from(why.as_str()).visible(200)), Role::Unknown));
     }
     let mut out = vec![Line::from(head)];
-    let label = 10;
+    let label = FACT;
     let room = width.saturating_sub(label).max(8);
     let wrong = trial.first_wrong.unwrap_or(usize::MAX);
     // Long answers are shown from shortly before the first wrong character.
@@ -364,9 +356,10 @@ pub fn snippet(view: &View<'_>, trial: &Trial, width: usize) -> Vec<Line<'static
     let (expected, _) = window(&trial.expected);
     let (got, caret) = window(trial.got.raw());
     out.push(fact(view, "expected", expected, Role::Text));
-    out.push(match trial.got.is_empty() {
-        true => fact(view, "got", "nothing", Role::Unknown),
-        false => fact(view, "got", got, Role::Text),
+    out.push(if trial.got.is_empty() {
+        fact(view, "got", "nothing", Role::Unknown)
+    } else {
+        fact(view, "got", got, Role::Text)
     });
     if let (Some(caret), Some(wrong)) = (caret, trial.first_wrong)
         && caret < room

@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::{Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
+use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus};
 use crate::ui::text;
 use crate::ui::theme::Role;
@@ -146,7 +146,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     }
     let rows = source(PaneId::Server, *view, st);
     st.list.refresh(rows.as_ref(), view.state.seq);
-    if rows.len() == 0 {
+    if rows.is_empty() {
         draw_empty(buffer, rest, view, &empty_text(PaneId::Server, view));
         return;
     }
@@ -192,6 +192,7 @@ fn draw_log(buffer: &mut Buffer, area: Rect, view: &View<'_>) {
 /// One line for each target, and one for its load where there is room.
 fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'static>> {
     let Some(case) = &view.state.case else { return Vec::new() };
+    let narrow = width < 44;
     let mut out = Vec::new();
     for target in &case.targets {
         let state = view.state.targets.get(&target.name);
@@ -203,7 +204,8 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
                 let (word, role) = server_words(t.status);
                 spans.push(view.span(word, role));
                 if let Some(p) = t.process {
-                    spans.push(view.span(format!("  pid {}", p.pid), Role::Text));
+                    let lead = if narrow { "  " } else { "  pid " };
+                    spans.push(view.span(format!("{lead}{}", p.pid), Role::Text));
                 }
             }
         }
@@ -213,7 +215,8 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
                 .boots
                 .get(&boot)
                 .map_or(String::new(), |b| format!(" up {}", text::age(view.now, b.proof.started_at)));
-            spans.push(view.span(format!("  boot {boot}{up}"), Role::Text));
+            let words = if narrow { format!("  {boot}{up}") } else { format!("  boot {boot}{up}") };
+            spans.push(view.span(words, Role::Text));
         } else if truth.is_some_and(|t| t.status == ServerStatus::Ready) {
             spans.push(view.span("  boot not proven", Role::Unknown));
         }
@@ -286,7 +289,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         };
         let blind = claim.blind_to.as_ref().map_or(String::new(), |b| format!("; never shows {b}"));
         out.push(Line::from(vec![
-            view.span(text::fit(layer, 10), Role::Dim),
+            view.span(text::fit(layer, FACT), Role::Dim),
             view.span(value, role),
             view.span(format!("  {}{line}{blind}", claim.source), Role::Dim),
         ]));

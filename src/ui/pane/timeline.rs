@@ -43,9 +43,9 @@ impl Source for Rows<'_> {
         vec![
             Column::fixed("time", 8, 2),
             Column::fixed("", 7, 3),
-            Column::upto("by", 6, 12, 4),
-            Column::number("seq", 6, 5),
-            Column::grow("what", 12, 1),
+            Column::upto("by", 6, 12, 5),
+            Column::number("seq", 6, 4),
+            Column::grow("what", 20, 1),
         ]
     }
 

@@ -75,7 +75,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, series: &[Series], cursor: usize, l
         let y = plot.y + (to_y(10f64.powi(exponent)) / 4) as u16;
         buffer.set_string(area.x, y, text::fit_right(&format!("1e{exponent}"), 5), look.style(Role::Dim));
         for x in plot.x..plot.right() {
-            if (x - plot.x) % 4 == 0 {
+            if (x - plot.x).is_multiple_of(4) {
                 buffer[(x, y)].set_char('·').set_style(look.style(Role::Dim));
             }
         }

@@ -129,10 +129,20 @@ pub fn draw(buffer: &mut Buffer, area: Rect, rows: &dyn Source, view: &mut ListV
     if area.is_empty() {
         return;
     }
-    let columns = rows.columns();
+    let len = view.len(rows);
+    let titled = rows.titled() && area.height > 3;
+    let page = usize::from(area.height - u16::from(titled));
+    view.scroll_to_selection(page, len);
+    let shown: Vec<(usize, usize, Vec<Cell>)> = (view.offset..(view.offset + page).min(len))
+        .filter_map(|i| view.row(i, rows).map(|row| (i, row, rows.cells(row))))
+        .collect();
+    let mut columns = rows.columns();
+    if !rows.append_only() {
+        shrink(&mut columns, &shown);
+    }
     let widths = widths(&columns, area.width.saturating_sub(2));
     let mut y = area.y;
-    if rows.titled() && area.height > 2 {
+    if titled {
         let mut x = area.x + 2;
         for (column, w) in columns.iter().zip(&widths).filter(|(_, w)| **w > 0) {
             let title = align(column.title, *w, column.right);
@@ -141,16 +151,12 @@ pub fn draw(buffer: &mut Buffer, area: Rect, rows: &dyn Source, view: &mut ListV
         }
         y += 1;
     }
-    let len = view.len(rows);
     if len == 0 {
         let sentence = format!("no row matches `{}`", view.filter().typed());
         buffer.set_stringn(area.x + 2, y, sentence, area.width.saturating_sub(2) as usize, look.style(Role::Dim));
         return;
     }
-    let page = (area.bottom() - y) as usize;
-    view.scroll_to_selection(page, len);
-    for i in view.offset..(view.offset + page).min(len) {
-        let Some(row) = view.row(i, rows) else { break };
+    for (i, row, cells) in shown {
         let selected = i == view.position();
         let marked = view.is_marked(&rows.key(row));
         let lead = match (selected, marked) {
@@ -161,7 +167,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, rows: &dyn Source, view: &mut ListV
         };
         buffer.set_string(area.x, y, lead, look.style(if marked { Role::Warn } else { Role::Strong }));
         let mut x = area.x + 2;
-        for ((cell, column), w) in rows.cells(row).iter().zip(&columns).zip(&widths).filter(|(_, w)| **w > 0) {
+        for ((cell, column), w) in cells.iter().zip(&columns).zip(&widths).filter(|(_, w)| **w > 0) {
             buffer.set_string(x, y, align(&cell.text, *w, column.right), look.style(cell.role));
             x += w + 1;
         }
@@ -171,6 +177,16 @@ pub fn draw(buffer: &mut Buffer, area: Rect, rows: &dyn Source, view: &mut ListV
             buffer.set_style(Rect { x: area.x, y, width: area.width, height: 1 }, patch);
         }
         y += 1;
+    }
+}
+
+/// No column is wider than its title and its cells need; lists that scroll all the time keep their widths.
+fn shrink(columns: &mut [Column], shown: &[(usize, usize, Vec<Cell>)]) {
+    for (i, column) in columns.iter_mut().enumerate() {
+        let cells = shown.iter().filter_map(|(_, _, cells)| cells.get(i)).map(|c| text::width(&c.text));
+        let natural = cells.max().unwrap_or(0).max(text::width(column.title)).max(1) as u16;
+        column.min = column.min.min(natural);
+        column.ideal = column.ideal.min(natural);
     }
 }
 
