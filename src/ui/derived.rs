@@ -1,0 +1,261 @@
+//! Counts that several panes need, kept up as trials arrive so that a frame need not count them again.
+//!
+//! Only counts and groups; what they prove is for `stats` and `isolate` to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::ids::BootId;
+use crate::engine::state::{State, TrialEntry};
+use crate::recall::trial::{Outcome, ProbeForm, Trial};
+
+/// Trials of one kind, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Failed.
+    pub fail: u32,
+    /// Passed or failed.
+    pub n: u32,
+    /// Void.
+    pub void: u32,
+    /// Boots that they met.
+    pub boots: BTreeSet<BootId>,
+}
+
+impl Count {
+    /// Counts one more.
+    pub fn add(&mut self, trial: &Trial) {
+        match trial.outcome {
+            Outcome::Pass => self.n += 1,
+            Outcome::Fail { .. } => {
+                self.n += 1;
+                self.fail += 1;
+            }
+            Outcome::Void { .. } => self.void += 1,
+        }
+        self.boots.extend(&trial.boots);
+    }
+
+    /// `3/12`, or `-` where no trial counts.
+    pub fn fraction(&self) -> String {
+        if self.n == 0 { "-".into() } else { format!("{}/{}", self.fail, self.n) }
+    }
+
+    /// Failure rate; `None` where no trial counts.
+    pub fn rate(&self) -> Option<f64> {
+        (self.n > 0).then(|| f64::from(self.fail) / f64::from(self.n))
+    }
+}
+
+/// The two-sided 95 % Wilson interval of a failure rate.
+pub fn wilson(fail: u32, n: u32) -> (f64, f64) {
+    if n == 0 {
+        return (0.0, 1.0);
+    }
+    let (n, z2) = (f64::from(n), 1.959_964_f64.powi(2));
+    let p = f64::from(fail) / n;
+    let centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
+    let half = (z2 * (p * (1.0 - p) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
+    ((centre - half).max(0.0), (centre + half).min(1.0))
+}
+
+/// A level for each `patch@target`.
+pub type Arm = BTreeMap<String, String>;
+
+/// A cell of the matrix: form, length, depth in thousandths.
+pub type CellKey = (ProbeForm, u32, u32);
+
+/// Depth as a key that can be compared.
+pub fn depth_key(depth: f64) -> u32 {
+    (depth * 1000.0).round() as u32
+}
+
+/// The counts.
+#[derive(Clone, Debug, Default)]
+pub struct Derived {
+    seen: usize,
+    last: Option<Arc<Trial>>,
+    /// By patch and level, whatever the other patches were.
+    pub levels: BTreeMap<(String, String), Count>,
+    /// By arm, in the order in which arms were first met.
+    pub arms: Vec<(Arm, Count)>,
+    /// The matrix of all trials.
+    pub all: BTreeMap<CellKey, Count>,
+    /// The matrix of the trials of each set of boots, and the order in which the sets were first met.
+    pub by_boots: Vec<(BTreeSet<BootId>, BTreeMap<CellKey, Count>)>,
+}
+
+impl Derived {
+    /// Takes in the trials that are new in `state`; starts again where the state is not a continuation.
+    pub fn update(&mut self, state: &State) {
+        let same = match (&self.last, self.seen.checked_sub(1).and_then(|i| state.trials.get(i))) {
+            (None, _) => self.seen == 0,
+            (Some(last), Some(entry)) => Arc::ptr_eq(last, &entry.trial) || **last == *entry.trial,
+            (Some(_), None) => false,
+        };
+        if !same {
+            *self = Self::default();
+        }
+        for entry in &state.trials.skip(self.seen) {
+            self.take(entry);
+        }
+        self.seen = state.trials.len();
+    }
+
+    /// The matrix of trials that met only boots that run now; `None` where there is no such trial.
+    pub fn now(&self, state: &State) -> Option<&BTreeMap<CellKey, Count>> {
+        let running: BTreeSet<BootId> = state.targets.values().filter_map(|t| t.boot).collect();
+        self.by_boots
+            .iter()
+            .rev()
+            .find(|(boots, _)| !boots.is_empty() && boots.is_subset(&running))
+            .map(|(_, cells)| cells)
+    }
+
+    /// What distinguishes an arm: the levels of those patches that differ between any two arms, with
+    /// the target left out where all targets of the patch agree.
+    pub fn arm_text(&self, arm: &Arm) -> String {
+        let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (patch, level) in self.arms.iter().flat_map(|(a, _)| a) {
+            seen.entry(patch).or_default().insert(level);
+        }
+        let mut by_patch: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+        for (key, level) in arm {
+            if seen.get(key.as_str()).is_some_and(|levels| levels.len() > 1) {
+                let (patch, target) = key.split_once('@').unwrap_or((key, ""));
+                by_patch.entry(patch).or_default().push((target, level));
+            }
+        }
+        if by_patch.is_empty() {
+            return "as found".into();
+        }
+        let words = by_patch.into_iter().flat_map(|(patch, levels)| {
+            let same = levels.iter().all(|(_, l)| *l == levels[0].1);
+            if same {
+                vec![format!("{patch}={}", levels[0].1)]
+            } else {
+                levels.iter().map(|(target, level)| format!("{patch}@{target}={level}")).collect()
+            }
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn take(&mut self, entry: &TrialEntry) {
+        let trial = &entry.trial;
+        let mut counted = BTreeSet::new();
+        for (key, level) in &trial.arm {
+            let patch = key.split_once('@').map_or(key.as_str(), |(p, _)| p);
+            if counted.insert((patch, level)) {
+                self.levels.entry((patch.to_owned(), level.clone())).or_default().add(trial);
+            }
+        }
+        if let Some((_, count)) = self.arms.iter_mut().find(|(arm, _)| *arm == trial.arm) {
+            count.add(trial);
+        } else {
+            let mut count = Count::default();
+            count.add(trial);
+            self.arms.push((trial.arm.clone(), count));
+        }
+        let cell = (trial.key.form, trial.key.length, depth_key(trial.key.depth));
+        self.all.entry(cell).or_default().add(trial);
+        let boots: BTreeSet<BootId> = trial.boots.iter().copied().collect();
+        let cells = if let Some(i) = self.by_boots.iter().position(|(b, _)| *b == boots) {
+            &mut self.by_boots[i].1
+        } else {
+            self.by_boots.push((boots, BTreeMap::new()));
+            let last = self.by_boots.len() - 1;
+            &mut self.by_boots[last].1
+        };
+        cells.entry(cell).or_default().add(trial);
+        self.last = Some(Arc::clone(trial));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::engine::ids::TrialId;
+    use crate::engine::state::TargetState;
+    use crate::recall::trial::{FailKind, TrialKey};
+
+    fn trial(boot: u64, level: &str, fail: bool) -> TrialEntry {
+        let trial = Trial {
+            id: TrialId(0),
+            at: Timestamp::UNIX_EPOCH,
+            boots: vec![BootId(boot)],
+            arm: Arm::from([("indexer@decode".into(), level.into()), ("mhc@decode".into(), "on".into())]),
+            factors: BTreeMap::new(),
+            key: TrialKey { form: ProbeForm::Needle, length: 1024, depth: 0.1, seed: 1 },
+            prompt_tokens: Some(1024),
+            cached_tokens: Some(0),
+            outcome: if fail { Outcome::Fail { how: FailKind::Wrong } } else { Outcome::Pass },
+            expected: "a".into(),
+            got: "b".into(),
+            first_wrong: Some(0),
+            seconds: 1.0,
+            transcript: None,
+        };
+        TrialEntry { seq: boot, trial: Arc::new(trial) }
+    }
+
+    fn state(trials: &[TrialEntry], boot: u64) -> State {
+        let mut state = State { trials: trials.iter().cloned().collect(), ..State::default() };
+        state.targets.insert("decode".into(), TargetState { boot: Some(BootId(boot)), ..TargetState::default() });
+        state
+    }
+
+    #[test]
+    fn counting_step_by_step_is_counting_at_once() {
+        let trials: Vec<_> = (0..10).map(|i| trial(i / 4, if i < 4 { "on" } else { "off" }, i < 4)).collect();
+        let mut stepwise = Derived::default();
+        for n in 0..=trials.len() {
+            stepwise.update(&state(&trials[..n], 2));
+        }
+        let mut once = Derived::default();
+        once.update(&state(&trials, 2));
+        assert_eq!(stepwise.levels, once.levels);
+        assert_eq!(stepwise.arms, once.arms);
+        assert_eq!(stepwise.by_boots, once.by_boots);
+        assert_eq!(once.levels[&("indexer".into(), "on".into())].fraction(), "4/4");
+        assert_eq!(once.levels[&("indexer".into(), "off".into())].fraction(), "0/6");
+    }
+
+    #[test]
+    fn another_session_starts_again() {
+        let mut derived = Derived::default();
+        derived.update(&state(&[trial(1, "on", true), trial(1, "on", true)], 1));
+        derived.update(&state(&[trial(1, "off", false)], 1));
+        assert_eq!(derived.all.values().map(|c| c.n).sum::<u32>(), 1);
+    }
+
+    #[test]
+    fn only_boots_that_run_count_as_now() {
+        let trials = [trial(1, "on", true), trial(2, "off", false)];
+        let mut derived = Derived::default();
+        let s = state(&trials, 2);
+        derived.update(&s);
+        assert_eq!(derived.now(&s).unwrap().values().map(|c| c.fail).sum::<u32>(), 0);
+        assert!(derived.now(&state(&trials, 3)).is_none());
+    }
+
+    #[test]
+    fn an_arm_is_named_by_what_differs() {
+        let mut derived = Derived::default();
+        derived.update(&state(&[trial(1, "on", true)], 1));
+        assert_eq!(derived.arm_text(&derived.arms[0].0), "as found");
+        derived.update(&state(&[trial(1, "on", true), trial(2, "off", false)], 1));
+        assert_eq!(derived.arm_text(&derived.arms[1].0), "indexer=off");
+    }
+
+    #[test]
+    fn void_trials_do_not_count_as_passes() {
+        let mut entry = trial(1, "on", false);
+        Arc::get_mut(&mut entry.trial).unwrap().outcome = Outcome::Void { why: "time-out".into() };
+        let mut derived = Derived::default();
+        derived.update(&state(&[entry], 1));
+        let count = &derived.all.values().next().unwrap();
+        assert_eq!((count.n, count.void, count.fraction().as_str()), (0, 1, "-"));
+    }
+}

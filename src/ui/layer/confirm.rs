@@ -1,0 +1,154 @@
+//! A planned change with the exact commands of each step, and the question whether to run it.
+//!
+//! It takes no answer before it was drawn once, so that a key typed for something else cannot be one.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+
+use super::{Outcome, Scroll, closes, frame, middle};
+use crate::engine::ids::ProcedureId;
+use crate::engine::procedure::Procedure;
+use crate::ui::pane::jobs::step_lines;
+use crate::ui::pane::{View, fact, wrap_lines};
+use crate::ui::text;
+use crate::ui::theme::Role;
+
+/// The question.
+#[derive(Clone, Debug)]
+pub struct Confirm {
+    /// The change.
+    pub procedure: ProcedureId,
+    /// On production: the name that must be typed.
+    name: Option<String>,
+    typed: String,
+    scroll: Scroll,
+    drawn: bool,
+}
+
+impl Confirm {
+    /// The question about this change; `production` is the name to type, if the target is production.
+    pub fn new(procedure: ProcedureId, production: Option<String>) -> Self {
+        Self { procedure, name: production, typed: String::new(), scroll: Scroll::default(), drawn: false }
+    }
+
+    /// Whether a name must be typed.
+    pub fn wants_name(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// The keys that work here.
+    pub fn hint(&self) -> &'static str {
+        if self.name.is_some() {
+            "type the target's name and enter to run  up down scroll  esc drop the change"
+        } else {
+            "y or enter run  j k scroll  esc drop the change"
+        }
+    }
+
+    /// Takes a key.
+    pub fn key(&mut self, event: KeyEvent, view: &View<'_>) -> Outcome {
+        if closes(event) {
+            return Outcome::Discard(self.procedure);
+        }
+        if !self.drawn || view.state.procedures.get(&self.procedure).is_none() {
+            return Outcome::Stay;
+        }
+        let Some(name) = &self.name else {
+            return match event.code {
+                KeyCode::Enter | KeyCode::Char('y') => Outcome::Confirm { procedure: self.procedure, typed: None },
+                KeyCode::Char('n') => Outcome::Discard(self.procedure),
+                _ => {
+                    self.scroll.key(event);
+                    Outcome::Stay
+                }
+            };
+        };
+        match event.code {
+            KeyCode::Enter if self.typed == *name => {
+                Outcome::Confirm { procedure: self.procedure, typed: Some(self.typed.clone()) }
+            }
+            KeyCode::Backspace => {
+                self.typed.pop();
+                Outcome::Stay
+            }
+            KeyCode::Char(c) if !event.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
+                self.typed.push(c);
+                Outcome::Stay
+            }
+            _ => {
+                self.scroll.key(event);
+                Outcome::Stay
+            }
+        }
+    }
+
+    /// Draws itself.
+    pub fn draw(&mut self, buffer: &mut Buffer, area: Rect, view: &View<'_>) {
+        self.drawn = true;
+        let Some(entry) = view.state.procedures.get(&self.procedure) else { return };
+        let procedure = &entry.procedure;
+        let width = area.width.saturating_sub(4).min(140);
+        let lines = wrap_lines(&lines(view, procedure), width.saturating_sub(4) as usize);
+        let ask = 2;
+        let height = (lines.len() as u16 + 2 + ask).min(area.height);
+        let at = middle(area, width, height);
+        let role = if self.name.is_some() { Role::Production } else { Role::Warn };
+        let title = format!("{}: run this?", procedure.title);
+        let inside = frame(buffer, at, view, &title, role);
+        let body = Rect { height: inside.height.saturating_sub(ask), ..inside };
+        self.scroll.draw(buffer, body, view, &lines);
+        let question = match &self.name {
+            Some(name) => vec![
+                view.span(format!("PRODUCTION: type {name} to run: "), Role::Bad),
+                view.span(format!("{}▏", self.typed), Role::Strong),
+            ],
+            None => vec![
+                view.span("y", Role::Key),
+                view.span(" or ", Role::Text),
+                view.span("enter", Role::Key),
+                view.span(" runs exactly these commands, ", Role::Text),
+                view.span("esc", Role::Key),
+                view.span(" drops the change", Role::Text),
+            ],
+        };
+        buffer.set_line(inside.x, inside.bottom() - 1, &Line::from(question), inside.width);
+    }
+}
+
+fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
+    let target = view.state.case.as_ref().and_then(|c| c.target(&procedure.target));
+    let host = target.map_or("unknown host", |t| t.host.as_str());
+    let mut out = vec![fact(view, "acts on", format!("{} on {host}", procedure.target), Role::Strong)];
+    let now = view.state.targets.get(&procedure.target).and_then(|t| t.truth.as_ref());
+    for (patch, level) in &procedure.levels {
+        let before = now.and_then(|t| t.levels.get(patch)).and_then(Option::as_deref);
+        if before == Some(level) {
+            continue;
+        }
+        let line = format!("{patch}: {} → {level}", before.unwrap_or("unknown"));
+        out.push(fact(view, "level", line, Role::Warn));
+    }
+    out.push(fact(view, "costs", cost(view, procedure), Role::Text));
+    let undoable = procedure.steps.iter().filter(|s| s.undo.is_some()).count();
+    let undo = format!(
+        "{undoable} of {} can be taken back: `:undo-procedure {}`, or {} puts the target back",
+        text::counted(procedure.steps.len(), "step"),
+        procedure.id,
+        view.key("restore")
+    );
+    out.push(fact(view, "undo", undo, Role::Text));
+    out.push(Line::default());
+    out.extend(step_lines(view, procedure));
+    out
+}
+
+fn cost(view: &View<'_>, procedure: &Procedure) -> String {
+    let last = view.state.boots.values().rev().find(|b| b.proof.target == procedure.target);
+    let seconds = last.map(|b| b.proof.proven_at.duration_since(b.proof.started_at).as_secs().max(0));
+    match seconds {
+        Some(s) => format!("requests to {} fail until it is ready again; its last start took {s} s", procedure.target),
+        None => format!("requests to {} fail until it is ready again; how long is not known yet", procedure.target),
+    }
+}

@@ -1,0 +1,268 @@
+//! The risk table: each patch with its gate, the level that really runs, its evidence and its verdict.
+
+use ratatui::text::Line;
+
+use super::{FACT, Heading, View, fact};
+use crate::case::{LevelValue, Patch};
+use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
+use crate::kernel::report::ErrorClass;
+use crate::ui::derived::Count;
+use crate::ui::text;
+use crate::ui::theme::Role;
+use crate::ui::widget::table::{Cell, Column, Source};
+
+/// Levels are stale after this many seconds: a full probe comes every minute.
+const STALE_S: i64 = 180;
+
+/// The rows: patches of the case, in its order.
+pub struct Rows<'a> {
+    view: View<'a>,
+    patches: &'a [Patch],
+}
+
+impl<'a> Rows<'a> {
+    /// The rows of this state.
+    pub fn new(view: View<'a>) -> Self {
+        Self { view, patches: view.state.case.as_ref().map_or(&[], |c| &c.patches) }
+    }
+}
+
+impl Source for Rows<'_> {
+    fn len(&self) -> usize {
+        self.patches.len()
+    }
+
+    fn key(&self, i: usize) -> String {
+        self.patches[i].id.clone()
+    }
+
+    fn text(&self, i: usize) -> String {
+        self.cells(i).into_iter().map(|c| c.text).collect::<Vec<_>>().join(" ")
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        vec![
+            Column::upto("patch", 14, 24, 1),
+            Column::upto("runs", 6, 9, 2),
+            Column::number("suspect", 7, 4),
+            Column::number("else", 5, 5),
+            Column::upto("verdict", 9, 14, 3),
+            Column::upto("microtest", 10, 16, 6),
+            Column::upto("phases", 7, 14, 7),
+            Column::upto("gate", 12, 40, 8),
+            Column::grow("title", 16, 9),
+        ]
+    }
+
+    fn cells(&self, i: usize) -> Vec<Cell> {
+        let p = &self.patches[i];
+        let (suspect, other) = counts(&self.view, p);
+        vec![
+            Cell::of(p.id.clone(), Role::Strong),
+            running(&self.view, p),
+            evidence(&suspect),
+            evidence(&other),
+            verdict_cell(verdict_of(&self.view, &p.id)),
+            micro_cell(&self.view, p),
+            Cell::of(p.phases.join("+"), Role::Dim),
+            Cell::of(p.gate.switch_name(), Role::Dim),
+            Cell::of(p.title.clone(), Role::Dim),
+        ]
+    }
+}
+
+/// The title line.
+pub fn heading(view: &View<'_>) -> Heading {
+    let patches = view.state.case.as_ref().map_or(0, |c| c.patches.len());
+    let guilty = view.state.verdicts.iter().filter(|v| v.verdict == Finding::Guilty).count();
+    let summary = match (patches, guilty) {
+        (0, _) => String::new(),
+        (n, 0) => n.to_string(),
+        (n, g) => format!("{n}, {g} guilty"),
+    };
+    let at = view.state.targets.values().filter_map(|t| t.truth.as_ref()).map(|t| t.at).min();
+    Heading { summary, at, stale_after_s: Some(STALE_S) }
+}
+
+/// The level of a patch on each of its targets; `None` is unknown.
+pub fn levels_of<'a>(view: &View<'a>, patch: &Patch) -> Vec<(&'a str, Option<&'a str>)> {
+    let Some(case) = &view.state.case else { return Vec::new() };
+    case.targets
+        .iter()
+        .filter(|t| patch.targets_in(case).any(|p| p.name == t.name))
+        .map(|t| {
+            let truth = view.state.targets.get(&t.name).and_then(|s| s.truth.as_ref());
+            (t.name.as_str(), truth.and_then(|r| r.levels.get(&patch.id)).and_then(Option::as_deref))
+        })
+        .collect()
+}
+
+/// The newest verdict about a patch.
+pub fn verdict_of<'a>(view: &View<'a>, patch: &str) -> Option<&'a Verdict> {
+    let mut all = view.state.verdicts.iter();
+    all.rfind(|v| v.subject.kind == SubjectKind::Patch && v.subject.id == patch).map(|v| &**v)
+}
+
+/// A finding in words, and what it means for the colour.
+pub fn finding_words(finding: Finding) -> (&'static str, Role) {
+    match finding {
+        Finding::Guilty => ("GUILTY", Role::Bad),
+        Finding::Acquitted => ("acquitted", Role::Good),
+        Finding::NotShown => ("not shown", Role::Warn),
+        Finding::NotSeparable => ("not separable", Role::Warn),
+        Finding::Inconclusive => ("inconclusive", Role::Unknown),
+    }
+}
+
+fn verdict_cell(verdict: Option<&Verdict>) -> Cell {
+    verdict.map_or(Cell::of("-", Role::Dim), |v| {
+        let (words, role) = finding_words(v.verdict);
+        Cell::of(words, role)
+    })
+}
+
+fn running(view: &View<'_>, patch: &Patch) -> Cell {
+    let levels = levels_of(view, patch);
+    let word = |l: Option<&str>| l.unwrap_or("?").to_owned();
+    let Some((_, first)) = levels.first() else { return Cell::of("?", Role::Unknown) };
+    let text = if levels.iter().all(|(_, l)| l == first) {
+        word(*first)
+    } else {
+        levels.iter().map(|(_, l)| word(*l)).collect::<Vec<_>>().join("|")
+    };
+    let role = match first {
+        _ if levels.iter().any(|(_, l)| l.is_none()) => Role::Unknown,
+        Some(level) if *level == patch.suspect => Role::Warn,
+        _ => Role::Text,
+    };
+    Cell::of(text, role)
+}
+
+/// Counts at the suspect level and at all others.
+fn counts(view: &View<'_>, patch: &Patch) -> (Count, Count) {
+    let mut suspect = Count::default();
+    let mut other = Count::default();
+    for ((_, level), count) in
+        view.derived.levels.range((patch.id.clone(), String::new())..).take_while(|((id, _), _)| *id == patch.id)
+    {
+        let sum = if *level == patch.suspect { &mut suspect } else { &mut other };
+        sum.fail += count.fail;
+        sum.n += count.n;
+        sum.void += count.void;
+        sum.boots.extend(&count.boots);
+    }
+    (suspect, other)
+}
+
+fn evidence(count: &Count) -> Cell {
+    let role = match count.rate() {
+        None => Role::Dim,
+        Some(rate) if rate >= 0.5 => Role::Bad,
+        Some(_) => Role::Text,
+    };
+    Cell::of(count.fraction(), role)
+}
+
+/// An error class in words.
+pub fn class_words(class: ErrorClass) -> (&'static str, Role) {
+    match class {
+        ErrorClass::BelowFloor => ("below floor", Role::Good),
+        ErrorClass::AboveFloor => ("above floor", Role::Warn),
+        ErrorClass::FlipsDecisions => ("flips", Role::Bad),
+        ErrorClass::Broken => ("BROKEN", Role::Bad),
+    }
+}
+
+fn micro_cell(view: &View<'_>, patch: &Patch) -> Cell {
+    let Some(spec) = &patch.microtest else { return Cell::of("none", Role::Dim) };
+    let Some(report) = view.state.micro.iter().rfind(|r| r.spec == *spec) else {
+        return Cell::of("not run", Role::Dim);
+    };
+    let worst = report.verdicts.iter().map(|v| v.class).max_by_key(|c| match c {
+        ErrorClass::BelowFloor => 0,
+        ErrorClass::AboveFloor => 1,
+        ErrorClass::FlipsDecisions => 2,
+        ErrorClass::Broken => 3,
+    });
+    worst.map_or(Cell::of("no verdict", Role::Unknown), |class| {
+        let (words, role) = class_words(class);
+        Cell::of(words, role)
+    })
+}
+
+/// Everything about one patch.
+pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
+    let Some(patch) = view.state.case.as_ref().and_then(|c| c.patch(key)) else { return Vec::new() };
+    let mut out = Vec::new();
+    out.push(Line::from(vec![
+        view.span(patch.id.clone(), Role::Strong),
+        view.span(format!("  {}", patch.title), Role::Text),
+    ]));
+    match verdict_of(view, key) {
+        Some(v) => {
+            let (words, role) = finding_words(v.verdict);
+            out.push(Line::from(vec![
+                view.span(text::fit("verdict", FACT), Role::Dim),
+                view.span(words, role),
+                view.span(format!("  {}", v.why), Role::Text),
+            ]));
+        }
+        None => out.push(fact(view, "verdict", format!("none yet; {} looks for one", view.key("isolate")), Role::Dim)),
+    }
+    for (target, level) in levels_of(view, patch) {
+        let truth = view.state.targets.get(target).and_then(|t| t.truth.as_ref());
+        let source = truth.and_then(|t| t.level_sources.get(key)).map_or("not read yet", String::as_str);
+        let (word, role) = match level {
+            Some(l) => (l.to_owned(), if l == patch.suspect { Role::Warn } else { Role::Text }),
+            None => ("unknown".into(), Role::Unknown),
+        };
+        out.push(Line::from(vec![
+            view.span(text::fit("runs", FACT), Role::Dim),
+            view.span(word, role),
+            view.span(format!(" on {target}, from {source}"), Role::Dim),
+        ]));
+    }
+    let levels = patch.gate.levels().map_or_else(String::new, |levels| {
+        let words = levels.iter().map(|(name, value)| match value {
+            LevelValue::Set(v) if v.is_empty() => format!("{name}: given"),
+            LevelValue::Set(v) => format!("{name}: {v}"),
+            LevelValue::Unset => format!("{name}: absent"),
+        });
+        format!("  ({})", words.collect::<Vec<_>>().join(", "))
+    });
+    out.push(fact(
+        view,
+        "gate",
+        format!("{}{levels}, suspect {}", patch.gate.switch_name(), patch.suspect),
+        Role::Text,
+    ));
+    for ((_, level), count) in
+        view.derived.levels.range((key.to_owned(), String::new())..).take_while(|((id, _), _)| id == key)
+    {
+        let void = if count.void > 0 { format!(", {} void", count.void) } else { String::new() };
+        let said =
+            format!("{} failed at {level}, {}{void}", count.fraction(), text::counted(count.boots.len(), "boot"));
+        out.push(fact(view, "trials", said, Role::Text));
+    }
+    if let Some(site) = &patch.site {
+        out.push(fact(view, "site", site.clone(), Role::Dim));
+    }
+    let reach = [patch.phases.join("+"), patch.layers.clone().map_or(String::new(), |l| format!("layers {l}"))];
+    let reach: Vec<_> = reach.into_iter().filter(|r| !r.is_empty()).collect();
+    if !reach.is_empty() {
+        out.push(fact(view, "reaches", reach.join(", "), Role::Dim));
+    }
+    for (what, how) in &patch.changes {
+        out.push(fact(view, "changes", format!("{what}: {how}"), Role::Dim));
+    }
+    match &patch.microtest {
+        Some(spec) => out.push(fact(view, "microtest", format!("{spec}, {}", micro_cell(view, patch).text), Role::Dim)),
+        None => out.push(fact(view, "microtest", "none named in the case", Role::Dim)),
+    }
+    for (name, list) in [("requires", &patch.requires), ("excludes", &patch.excludes)] {
+        if !list.is_empty() {
+            out.push(fact(view, name, list.join(", "), Role::Dim));
+        }
+    }
+    out
+}
