@@ -213,14 +213,14 @@ mod tests {
             0.738_005_4,
             0.043_751_23,
             0.027_413_72,
-            0.190_828_57,
+            0.190_828_58,
             0.009_539_61,
             0.620_127_36,
             0.235_665_14,
             0.134_666_94,
             0.235_091_44,
             0.279_924_6,
-            0.476_754_89,
+            0.476_754_9,
             0.008_228_08,
         ];
         for (got, want) in balanced().iter().zip(expect) {
@@ -232,8 +232,8 @@ mod tests {
     fn new_streams_sum_over_the_first_index() {
         let c = balanced();
         let mut mix = Mix::default();
-        for i in 0..16 {
-            mix.comb[i / 4][i % 4] = c[i][0];
+        for (i, c) in c.iter().enumerate() {
+            mix.comb[i / 4][i % 4] = c[0];
         }
         let mut x: Vec<f32> = [1.0, 10.0, 100.0, 1000.0].iter().flat_map(|v| [*v; WIDTH]).collect();
         scatter(Arch::new(), &mut x, &[mix], &[0.0; WIDTH]);

@@ -198,7 +198,7 @@ fn talk(random: &mut Random, messages: &mut Vec<Value>, used: &mut usize, length
 /// A conversation of about `length` tokens in the taught forms, the fact at `depth` of it.
 fn conversation(seed: u64, length: usize, depth: f64) -> Conversation {
     let mut random = Random { seed, step: 0 };
-    let facts: Vec<[String; 3]> = (0..1 + random.below(3))
+    let facts: Vec<[String; 3]> = (0..=random.below(3))
         .map(|i| {
             let owner = format!("{} {}", random.pick(ADJECTIVES), NOUNS[(random.below(8) + 8 * i) % NOUNS.len()]);
             [random.pick(KINDS).to_owned(), owner, value(&mut random)]
