@@ -2,24 +2,28 @@
 //!
 //! Not responsible for any of the work itself.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::sync::broadcast;
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::case::Case;
+use crate::case::{Case, Manager, Target};
 use crate::engine::effect::JobSpec;
 use crate::engine::input::JobReport;
 use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::live::Live;
 use crate::engine::procedure::{Failure, ProcessKey};
-use crate::engine::runtime::{JobFuture, World};
+use crate::engine::runtime::{EngineHandle, JobFuture, World};
 use crate::truth::ServerStatus;
-use crate::{kernel, recall, remote, truth};
+use crate::untrusted::Untrusted;
+use crate::{kernel, recall, redact, remote, truth};
 
+/// How often the logs are looked at.
+const LOG_EVERY: Duration = Duration::from_millis(250);
 /// How often the load of a target is read.
 const LOAD_EVERY: Duration = Duration::from_secs(2);
 
@@ -82,22 +86,51 @@ async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, contex
     context.report(JobReport::MicroDone(Arc::new(report))).await.map_err(gone)
 }
 
-/// Follows the load of every target of a case until it is cancelled; for the workbench alone.
+/// Follows the load and the log of every target of the case until it is cancelled; for the workbench alone.
 ///
-/// A target that does not answer has no load for that moment, which is shown as such.
-pub async fn watch(case: Arc<Case>, live: broadcast::Sender<Live>, cancel: CancellationToken) {
-    let mut tick = tokio::time::interval(LOAD_EVERY);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+/// A target that does not answer has no load for that moment, and its age shows.
+pub async fn watch(handle: EngineHandle, cancel: CancellationToken) {
+    let mut tick = tokio::time::interval(LOG_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut logs: BTreeMap<String, u64> = BTreeMap::new();
+    let mut load_at: Option<tokio::time::Instant> = None;
     loop {
         tokio::select! {
             () = cancel.cancelled() => return,
             _ = tick.tick() => {}
         }
+        let Some(case) = handle.state.borrow().case.clone() else { continue };
         for target in &case.targets {
+            follow_log(target, &mut logs, &handle);
+        }
+        if load_at.is_some_and(|at| at.elapsed() < LOAD_EVERY) {
+            continue;
+        }
+        load_at = Some(tokio::time::Instant::now());
+        for target in case.targets.iter().filter(|t| handle.state.borrow().current_boot(&t.name).is_some()) {
             if let Ok(load) = truth::read::load_once(target).await {
                 // An error only says that nobody looks on.
-                let _ = live.send(load);
+                let _ = handle.live.send(load);
             }
         }
+    }
+}
+
+/// Shows the lines that a local log gained; the first look only takes down where it ends.
+fn follow_log(target: &Target, logs: &mut BTreeMap<String, u64>, handle: &EngineHandle) {
+    let Manager::Script { log, .. } = &target.manager else { return };
+    if !target.is_local() {
+        return;
+    }
+    let Some(offset) = logs.get(&target.name).copied() else {
+        logs.insert(target.name.clone(), remote::local::file_len(log));
+        return;
+    };
+    let Ok(tail) = remote::local::tail(log, offset) else { return };
+    logs.insert(target.name.clone(), tail.offset);
+    for line in tail.lines {
+        let line = Untrusted::from(redact::text(&line));
+        // An error only says that nobody looks on.
+        let _ = handle.live.send(Live::ServerLog { target: target.name.clone(), line });
     }
 }
