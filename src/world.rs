@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::case::{Case, Manager, Target};
+use crate::engine::command::Command;
 use crate::engine::effect::JobSpec;
-use crate::engine::input::JobReport;
+use crate::engine::input::{Actor, JobReport};
 use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::live::Live;
 use crate::engine::procedure::{Failure, ProcessKey};
@@ -24,8 +25,15 @@ use crate::{kernel, recall, redact, remote, truth};
 
 /// How often the logs are looked at.
 const LOG_EVERY: Duration = Duration::from_millis(250);
-/// How often the load of a target is read.
-const LOAD_EVERY: Duration = Duration::from_secs(2);
+
+/// How often the workbench looks at the servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// Between two readings of the load.
+    pub load: Duration,
+    /// Between two full probes; none is made while something else runs.
+    pub probe: Duration,
+}
 
 /// The world as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,28 +94,41 @@ async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, contex
     context.report(JobReport::MicroDone(Arc::new(report))).await.map_err(gone)
 }
 
-/// Follows the load and the log of every target of the case until it is cancelled; for the workbench alone.
+/// Follows the load and the log of every target of the case, and reads it anew from time to time, until it
+/// is cancelled; for the workbench alone.
 ///
 /// A target that does not answer has no load for that moment, and its age shows.
-pub async fn watch(handle: EngineHandle, cancel: CancellationToken) {
+pub async fn watch(handle: EngineHandle, actor: Actor, pace: Pace, cancel: CancellationToken) {
     let mut tick = tokio::time::interval(LOG_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut logs: BTreeMap<String, u64> = BTreeMap::new();
-    let mut load_at: Option<tokio::time::Instant> = None;
+    let mut load_at: Option<Instant> = None;
+    let mut probe_at = Instant::now();
     loop {
         tokio::select! {
             () = cancel.cancelled() => return,
             _ = tick.tick() => {}
         }
-        let Some(case) = handle.state.borrow().case.clone() else { continue };
+        let state = handle.state.borrow().clone();
+        let Some(case) = state.case.clone() else { continue };
         for target in &case.targets {
             follow_log(target, &mut logs, &handle);
         }
-        if load_at.is_some_and(|at| at.elapsed() < LOAD_EVERY) {
+        let searching = state.search.as_ref().is_some_and(|s| s.is_active());
+        let busy = searching || state.running_jobs().next().is_some();
+        if busy {
+            probe_at = Instant::now();
+        } else if probe_at.elapsed() >= pace.probe {
+            probe_at = Instant::now();
+            if handle.send(actor.clone(), Command::Probe { target: None }).await.is_err() {
+                return;
+            }
+        }
+        if load_at.is_some_and(|at| at.elapsed() < pace.load) {
             continue;
         }
-        load_at = Some(tokio::time::Instant::now());
-        for target in case.targets.iter().filter(|t| handle.state.borrow().current_boot(&t.name).is_some()) {
+        load_at = Some(Instant::now());
+        for target in case.targets.iter().filter(|t| state.current_boot(&t.name).is_some()) {
             if let Ok(load) = truth::read::load_once(target).await {
                 // An error only says that nobody looks on.
                 let _ = handle.live.send(load);

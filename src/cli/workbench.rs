@@ -73,6 +73,7 @@ mod screen {
 #[cfg(feature = "tui")]
 mod screen {
     use std::path::Path;
+    use std::time::Duration;
 
     use fs_err as fs;
     use tokio_util::sync::CancellationToken;
@@ -134,7 +135,11 @@ mod screen {
     /// Shows the screen until the user leaves; the load of the servers is followed meanwhile.
     async fn on_screen(context: &Context, run: &Run, remarks: Vec<Diagnostic>) -> Result<Exit, Failed> {
         let cancel = CancellationToken::new();
-        let watching = tokio::spawn(world::watch(run.handle(), cancel.clone()));
+        let pace = world::Pace {
+            load: Duration::from_secs_f64(context.config.seconds("load-every")),
+            probe: Duration::from_secs_f64(context.config.seconds("probe-every")),
+        };
+        let watching = tokio::spawn(world::watch(run.handle(), run.actor.clone(), pace, cancel.clone()));
         let options = Options { setup: setup(context, remarks)?, actor: run.actor.clone(), next: next::step };
         let exit = show(run.handle(), options).await;
         cancel.cancel();

@@ -121,14 +121,15 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
 fn open_case(turn: &mut Turn, command: &Command, case: &Case) {
     turn.record(Happened::CaseOpened { case: Arc::new(case.clone()) });
     for target in &case.targets {
-        start_probe(turn, command, &target.name);
+        start_probe(turn, Some(command), &target.name);
     }
 }
 
-fn start_probe(turn: &mut Turn, command: &Command, target: &str) {
+/// Reads a target; nothing is changed.
+pub(crate) fn start_probe(turn: &mut Turn, command: Option<&Command>, target: &str) {
     let Some(case) = turn.state.case.clone() else { return };
     let known = turn.state.current_boot(target).map(|boot| boot.proof.process);
-    turn.start(format!("read {target}"), Some(command), JobSpec::Probe { case, target: target.into(), known });
+    turn.start(format!("read {target}"), command, JobSpec::Probe { case, target: target.into(), known });
 }
 
 fn probe(turn: &mut Turn, command: &Command, target: Option<&str>) -> Result<(), Failure> {
@@ -136,9 +137,9 @@ fn probe(turn: &mut Turn, command: &Command, target: Option<&str>) -> Result<(),
     match target {
         Some(name) => {
             target_of(&case, name)?;
-            start_probe(turn, command, name);
+            start_probe(turn, Some(command), name);
         }
-        None => case.targets.iter().for_each(|t| start_probe(turn, command, &t.name)),
+        None => case.targets.iter().for_each(|t| start_probe(turn, Some(command), &t.name)),
     }
     Ok(())
 }

@@ -147,7 +147,18 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
         JobReport::Ended { job, outcome } => {
             turn.record(Happened::JobEnded { job: *job, outcome: outcome.clone() });
             fail_orphans(turn, outcome);
+            read_what_changed(turn, *job);
         }
+    }
+}
+
+/// What was read of a target before it was changed is stale; a search reads for itself what it needs.
+fn read_what_changed(turn: &mut Turn, job: JobId) {
+    let searching = turn.state.search.as_ref().is_some_and(|s| s.is_active());
+    let changed = turn.state.jobs.get(&job).and_then(|j| j.procedure).filter(|_| !searching);
+    if let Some(procedure) = changed.and_then(|id| turn.state.procedures.get(&id)) {
+        let target = procedure.procedure.target.clone();
+        decide::start_probe(turn, None, &target);
     }
 }
 

@@ -102,7 +102,7 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
     levels.extend(wished.clone());
     let asks = asks(&patches, &levels, &own, &wished, current.as_ref());
     let tag = jiff::Timestamp::now().as_millisecond();
-    let run = format!("{overrides}/runs/{}-{tag:x}", file_name(&target.name));
+    let run = format!("{overrides}/runs/{}-{tag:x}", run_stem(&target.name, &world.script));
     let mut plan = Plan { target, world: &world, run, steps: Vec::new() };
     let old = world.running.as_ref().map(|r| r.process.key);
     let purpose = match (wish, old) {
@@ -187,13 +187,19 @@ fn look(target: &Target, overrides: &str) -> Result<World, Failure> {
     let declared = script::declared(&script::parse(&text)?, script, Some(port));
     let marks = Marks { script, overrides, argv: &declared.argv };
     let running = owner::running(&target.name, port, &marks)?;
-    let loading = if running.is_none() { loading_start(overrides, &target.name) } else { None };
+    let loading = if running.is_none() { loading_start(overrides, &target.name, script) } else { None };
     Ok(World { loading, script: script.clone(), log: log.clone(), port, text, declared, running })
 }
 
+/// What names the starts of one target: its name alone is that of other targets in other cases.
+fn run_stem(target: &str, script: &str) -> String {
+    let hash = blake3::hash(script.as_bytes()).to_hex();
+    format!("{}-{}", file_name(target), &hash[..8])
+}
+
 /// A start of ours whose session still lives.
-fn loading_start(overrides: &str, target: &str) -> Option<String> {
-    let prefix = format!("{}-", file_name(target));
+fn loading_start(overrides: &str, target: &str, script: &str) -> Option<String> {
+    let prefix = format!("{}-", run_stem(target, script));
     fs_err::read_dir(format!("{overrides}/runs")).ok()?.flatten().find_map(|entry| {
         let name = entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned();
         let tag = name.strip_prefix(&prefix)?.trim_end_matches("-undo");

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
-use futures_util::{FutureExt as _, Stream, StreamExt as _};
+use futures_util::{FutureExt as _, Stream, StreamExt as _, stream};
 use jiff::Timestamp;
 use ratatui::Terminal;
 use ratatui::backend::Backend;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use crate::engine::input::Actor;
@@ -78,9 +80,28 @@ pub async fn run(handle: EngineHandle, options: Options) -> Result<Exit, RunErro
         }
     };
     let (guard, mut terminal) = Guard::enter()?;
-    let exit = run_on(&mut terminal, &mut RealTerminal, EventStream::new(), stop, handle, options).await;
+    let (reader, events) = terminal_events();
+    let exit = run_on(&mut terminal, &mut RealTerminal, events, stop, handle, options).await;
+    reader.abort();
     drop(guard);
     Ok(exit)
+}
+
+/// The events of this process's terminal, through a channel.
+///
+/// The terminal's own stream wakes only the first one who found it empty, so a look without waiting would
+/// leave later keys unnoticed; a channel wakes whoever looked last.
+fn terminal_events() -> (JoinHandle<()>, impl Stream<Item = io::Result<Event>> + Unpin) {
+    let (sender, mut receiver) = mpsc::channel(EVENTS_AT_ONCE);
+    let reader = tokio::spawn(async move {
+        let mut events = EventStream::new();
+        while let Some(event) = events.next().await {
+            if sender.send(event).await.is_err() {
+                return;
+            }
+        }
+    });
+    (reader, stream::poll_fn(move |context| receiver.poll_recv(context)))
 }
 
 /// Runs the screen on any terminal and any stream of events until the person leaves, `stop` is ready,

@@ -292,6 +292,20 @@ async fn a_start_that_is_still_loading_is_not_doubled_and_can_be_stopped() {
 }
 
 #[tokio::test]
+async fn a_target_of_the_same_name_in_another_case_is_left_alone() {
+    let first = bench();
+    let mut second = bench();
+    second.folders = first.folders.clone();
+    fs_err::write(first.path("serve.sh"), "#!/bin/bash\nsleep 60\nexec python3 server.py --port 1\n").unwrap();
+    let mut procedure = first.plan(&running(&[])).await.unwrap();
+    procedure.steps.pop();
+    first.run(&procedure, Phase::Do, 0).await.result.unwrap();
+    assert!(second.plan(&running(&[])).await.is_ok(), "the other one's start is not ours");
+    assert_eq!(second.plan(&ChangeWish::Stopped).await.unwrap().steps, [], "and there is nothing of ours to stop");
+    assert!(first.plan(&running(&[])).await.unwrap_err().message.contains("is still loading"));
+}
+
+#[tokio::test]
 async fn a_level_that_something_else_decides_is_not_proven() {
     let bench = bench();
     // The script itself sets the variable again behind the place that an override can reach.
