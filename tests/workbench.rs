@@ -86,10 +86,10 @@ impl Person {
 
     async fn sees(&mut self, words: &str) -> String {
         let seen = self.screen.wait_for(|s| s.contains(words));
-        match tokio::time::timeout(Duration::from_secs(20), seen).await {
-            Ok(Ok(screen)) => screen.clone(),
-            _ => panic!("`{words}` never came; the screen is\n{}", *self.screen.borrow()),
+        if let Ok(Ok(screen)) = tokio::time::timeout(Duration::from_secs(20), seen).await {
+            return screen.clone();
         }
+        panic!("`{words}` never came; the screen is\n{}", *self.screen.borrow())
     }
 }
 
