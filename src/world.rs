@@ -1,1 +1,136 @@
-//! Placeholder, filled by the next change.
+//! The real world behind the engine: which module does which job.
+//!
+//! Not responsible for any of the work itself.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use crate::case::{Case, Manager, Target};
+use crate::engine::effect::JobSpec;
+use crate::engine::input::JobReport;
+use crate::engine::job::{EngineGone, JobContext};
+use crate::engine::live::Live;
+use crate::engine::procedure::{Failure, ProcessKey};
+use crate::engine::runtime::{EngineHandle, JobFuture, World};
+use crate::truth::ServerStatus;
+use crate::untrusted::Untrusted;
+use crate::{kernel, recall, redact, remote, truth};
+
+/// How often the logs are looked at.
+const LOG_EVERY: Duration = Duration::from_millis(250);
+/// How often the load of a target is read.
+const LOAD_EVERY: Duration = Duration::from_secs(2);
+
+/// The world as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealWorld;
+
+impl World for RealWorld {
+    fn job(&self, spec: JobSpec, context: JobContext) -> JobFuture {
+        Box::pin(run(spec, context))
+    }
+}
+
+async fn run(spec: JobSpec, context: JobContext) -> Result<(), Failure> {
+    match spec {
+        JobSpec::Probe { case, target, known } => probe(&case, &target, known, &context).await,
+        JobSpec::Change { case, target, wish } => {
+            let procedure = remote::procedures::plan(&case, &target, &wish, &context).await?;
+            context.report(JobReport::Planned(Arc::new(procedure))).await.map_err(gone)
+        }
+        JobSpec::RunProcedure { case, procedure, phase, from } => {
+            remote::execute::run(&case, &procedure, phase, from, &context).await
+        }
+        JobSpec::Recall { case, plan, boots, arm } => recall::runner::run(&case, &plan, &boots, &arm, &context).await,
+        JobSpec::Micro { spec, device, checkpoint } => {
+            micro(spec, device, checkpoint.map(PathBuf::from), &context).await
+        }
+    }
+}
+
+fn gone(error: EngineGone) -> Failure {
+    Failure::new(error.to_string())
+}
+
+/// Reads a target, and proves the server that it meets unless that is known already.
+async fn probe(case: &Case, target: &str, known: Option<ProcessKey>, context: &JobContext) -> Result<(), Failure> {
+    let read = truth::read::probe(case, target, context).await?;
+    let met = read.status == ServerStatus::Ready && read.process != known;
+    context.report(JobReport::TruthRead(Arc::new(read))).await.map_err(gone)?;
+    if !met {
+        return Ok(());
+    }
+    match remote::prove::adopt(case, target, context).await? {
+        Some(proof) => {
+            let report = JobReport::BootProven { procedure: None, proof: Arc::new(proof) };
+            context.report(report).await.map_err(gone)
+        }
+        None => Ok(()),
+    }
+}
+
+async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, context: &JobContext) -> Result<(), Failure> {
+    let within = context.clone();
+    let work = tokio::task::spawn_blocking(move || {
+        let progress = |done, total, phase: &str| within.progress(done, Some(total), phase);
+        let cancelled = || within.cancel.is_cancelled();
+        kernel::run(&spec, &device, checkpoint.as_deref(), &progress, &cancelled, Timestamp::now())
+    });
+    let report = work.await.map_err(|e| Failure::new(format!("the microtest itself broke: {e}")))??;
+    context.report(JobReport::MicroDone(Arc::new(report))).await.map_err(gone)
+}
+
+/// Follows the load and the log of every target of the case until it is cancelled; for the workbench alone.
+///
+/// A target that does not answer has no load for that moment, and its age shows.
+pub async fn watch(handle: EngineHandle, cancel: CancellationToken) {
+    let mut tick = tokio::time::interval(LOG_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut logs: BTreeMap<String, u64> = BTreeMap::new();
+    let mut load_at: Option<tokio::time::Instant> = None;
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        let Some(case) = handle.state.borrow().case.clone() else { continue };
+        for target in &case.targets {
+            follow_log(target, &mut logs, &handle);
+        }
+        if load_at.is_some_and(|at| at.elapsed() < LOAD_EVERY) {
+            continue;
+        }
+        load_at = Some(tokio::time::Instant::now());
+        for target in case.targets.iter().filter(|t| handle.state.borrow().current_boot(&t.name).is_some()) {
+            if let Ok(load) = truth::read::load_once(target).await {
+                // An error only says that nobody looks on.
+                let _ = handle.live.send(load);
+            }
+        }
+    }
+}
+
+/// Shows the lines that a local log gained; the first look only takes down where it ends.
+fn follow_log(target: &Target, logs: &mut BTreeMap<String, u64>, handle: &EngineHandle) {
+    let Manager::Script { log, .. } = &target.manager else { return };
+    if !target.is_local() {
+        return;
+    }
+    let Some(offset) = logs.get(&target.name).copied() else {
+        logs.insert(target.name.clone(), remote::local::file_len(log));
+        return;
+    };
+    let Ok(tail) = remote::local::tail(log, offset) else { return };
+    logs.insert(target.name.clone(), tail.offset);
+    for line in tail.lines {
+        let line = Untrusted::from(redact::text(&line));
+        // An error only says that nobody looks on.
+        let _ = handle.live.send(Live::ServerLog { target: target.name.clone(), line });
+    }
+}

@@ -3,6 +3,14 @@
 //! The types here are plain data and pure.
 //! Reading a file, and explaining its errors by line and key, is `case::read`.
 
+mod check;
+pub(crate) mod fields;
+mod gate;
+pub mod read;
 pub mod types;
 
+pub use read::{read, read_file};
 pub use types::*;
+
+#[cfg(test)]
+mod corpus;

@@ -76,6 +76,26 @@ pub struct Target {
     pub production: bool,
 }
 
+impl Target {
+    /// The port of its URL; `None` in a target that was not read from a checked case.
+    pub fn port(&self) -> Option<u16> {
+        port_of(&self.url)
+    }
+
+    /// Whether it runs on this machine.
+    pub fn is_local(&self) -> bool {
+        self.host == "local"
+    }
+}
+
+/// The port that an URL states.
+pub(crate) fn port_of(url: &str) -> Option<u16> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?', '#']).next()?;
+    let (_, port) = authority.rsplit_once(':')?;
+    port.parse().ok().filter(|p| *p != 0)
+}
+
 /// What a target does in its deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -1,1 +1,384 @@
-//! Placeholder, filled by the next change.
+//! The command line: parse, load the configuration, run one command, print its answer.
+//!
+//! Headless commands send the same commands to the engine as the workbench, and print the same state.
+//! Nothing outside this folder and `ui` prints.
+
+pub mod answer;
+pub mod args;
+pub mod connect;
+pub mod demo;
+pub mod doctor;
+pub mod exit;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod isolate;
+pub mod json;
+pub mod keys;
+pub mod lab;
+pub mod logging;
+pub mod micro;
+pub mod output;
+pub mod patches;
+pub mod progress;
+pub mod recall;
+pub mod schema;
+pub mod session;
+pub mod settings;
+pub mod shell;
+pub mod stream;
+pub mod style;
+pub mod table;
+pub mod truth;
+pub mod unsupported;
+pub mod workbench;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use answer::{Answer, Failed};
+use args::lab::LabAction;
+use args::session::SessionAction;
+use args::{Cli, Command, JsonForm, PatchesAction, RecallAction};
+use exit::Status;
+use json::ErrorCode;
+use schema::SchemaAnswer;
+use style::Style;
+use unsupported::refuse;
+
+use crate::config::{Config, nearest};
+use crate::engine::diagnostic::Diagnostic;
+use crate::paths::Paths;
+
+/// What every command is given.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// The settings of this run.
+    pub config: Config,
+    /// The folders of this user.
+    pub paths: Paths,
+    /// The configuration file that is looked for.
+    pub config_file: std::path::PathBuf,
+    /// The form of the output.
+    pub json: Option<JsonForm>,
+    /// Whether progress is kept quiet.
+    pub quiet: bool,
+    /// Style of standard output.
+    pub style: Style,
+}
+
+/// Runs the program with these arguments, the program's name first.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    match Cli::try_parse_from(&args) {
+        Ok(cli) => run(&cli),
+        Err(error) => not_parsed(&error, wants_json(&args)).into(),
+    }
+}
+
+/// Runs one command.
+pub fn run(cli: &Cli) -> ExitCode {
+    let json = cli.global.json;
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+    let (answer, style) = match prepare(cli, no_color) {
+        Ok((context, remark)) => {
+            let guard = logging::start(&context.paths.logs(), context.config.text("log"));
+            let log_remark = guard.as_ref().err().cloned();
+            let answer = dispatch(cli, &context).map(|a| a.map(|a| a.diagnostics(remark).diagnostics(log_remark)));
+            (answer, context.config.text("color").to_owned())
+        }
+        Err(failed) => (Err(failed), cli.global.color.clone().unwrap_or_default()),
+    };
+    let status = match answer {
+        Ok(Some(answer)) => output::answer(&answer, json, output::stdout_style(&style, no_color)),
+        Ok(None) => Status::Done,
+        Err(failed) => output::failed(&failed, json, output::stderr_style(&style, no_color)),
+    };
+    status.into()
+}
+
+fn prepare(cli: &Cli, no_color: bool) -> Result<(Context, Option<Diagnostic>), Failed> {
+    let paths = Paths::from_env().map_err(|error| {
+        Failed::world(ErrorCode::Io, error.to_string()).hint("set `HOME`, or `XDG_STATE_HOME` and `XDG_CONFIG_HOME`")
+    })?;
+    let (config_file, _) = settings::file(&paths, &cli.global);
+    // What describes the program must work where the configuration is broken: one turns to it then.
+    let describes =
+        matches!(cli.command, Some(Command::Doctor(_) | Command::Schema(_) | Command::Completions(_) | Command::Man));
+    let (config, remark) = match settings::load(&paths, &cli.global) {
+        Ok(config) => (config, None),
+        Err(failed) if describes => {
+            let mut remark = Diagnostic::warning("config", failed.error.message);
+            remark.hint = failed.error.hint;
+            (Config::default(), Some(remark))
+        }
+        Err(failed) => return Err(failed),
+    };
+    let style = output::stdout_style(config.text("color"), no_color);
+    let context = Context { config, paths, config_file, json: cli.global.json, quiet: cli.global.quiet, style };
+    Ok((context, remark))
+}
+
+/// Runs the command; `None` is an answer that is printed already.
+fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
+    let Some(command) = &cli.command else { return workbench(cli, context) };
+    if let Some(case) = &cli.case {
+        let message = format!("`{}` stands before the command and is not used by it", case.display());
+        return Err(Failed::usage(ErrorCode::Usage, message).hint("give the case after the command"));
+    }
+    if context.json == Some(JsonForm::Stream) && !streams(command) {
+        let message = "this command has nothing to stream";
+        return Err(Failed::usage(ErrorCode::Usage, message).hint("use `--json`"));
+    }
+    let style = context.style;
+    let sessions = &context.paths.sessions;
+    let answer = match command {
+        Command::Keys(args) => keys::keys(args.markdown, style),
+        Command::Commands => keys::commands(style),
+        Command::Completions(args) => shell::completions(args.shell),
+        Command::Man => shell::man()?,
+        Command::Config => settings::config(&context.config, &context.paths, &context.config_file, style),
+        Command::Schema(args) => match schema::schema(args.name.as_deref())? {
+            SchemaAnswer::List(answer) => *answer,
+            SchemaAnswer::Schema(text) => {
+                output::stdout_line(&text)?;
+                return Ok(None);
+            }
+        },
+        Command::Doctor(args) if args.bundle => {
+            return Err(refuse("write a bundle", "`patchbench doctor --json` prints what it would hold"));
+        }
+        Command::Doctor(_) => doctor::doctor(&context.paths, style),
+        Command::Session { action } => match action {
+            SessionAction::List => session::list(sessions, style)?,
+            SessionAction::Show(args) => session::show(sessions, &args.session, style)?,
+            SessionAction::Verify(args) => session::verify(sessions, &args.session, style)?,
+            SessionAction::Repair(args) => session::repair(sessions, &args.session)?,
+            SessionAction::Resume(args) if args.finish || args.undo || !workbench::possible(context) => {
+                connect::resume::headless(context, args)?
+            }
+            SessionAction::Resume(args) => return workbench::resume(context, &args.session).map(|()| None),
+            other => return Err(session_refusal(other)),
+        },
+        Command::Truth(args) => connect::measure::truth(context, &args.case)?,
+        Command::Patches(args) => match (&args.case, &args.action) {
+            (Some(case), None) => connect::measure::patches(context, case)?,
+            _ => return Err(refusal(command)),
+        },
+        Command::Recall(args) if args.action.is_none() => connect::measure::recall(context, args)?,
+        Command::Micro(args) => connect::measure::micro(context, args)?,
+        Command::Isolate(args) => connect::measure::isolate(context, args)?,
+        Command::Toggle(args) => connect::change::toggle(context, args)?,
+        Command::Restart(args) => connect::change::restart(context, args)?,
+        Command::Restore(args) => connect::change::restore(args)?,
+        Command::Demo(args) if args.headless => connect::demo::headless(context, args)?,
+        Command::Demo(args) => return workbench::demo(context, args).map(|()| None),
+        Command::Lab { action } => match action {
+            LabAction::Serve(args) => return lab::serve(args).map(|()| None),
+            LabAction::Scenarios => lab::scenarios(crate::lab::scenario::names().map(str::to_owned).collect()),
+            LabAction::Reveal { deployment } => lab::reveal(&lab::read(sessions, deployment.as_deref())?, style),
+        },
+        other => return Err(refusal(other)),
+    };
+    Ok(Some(answer))
+}
+
+/// Whether a command has events to print while it runs.
+fn streams(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Demo(_)
+            | Command::Isolate(_)
+            | Command::Recall(_)
+            | Command::Micro(_)
+            | Command::Toggle(_)
+            | Command::Restart(_)
+            | Command::Restore(_)
+    )
+}
+
+/// Opens the workbench on a case, or says what there is to open.
+fn workbench(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
+    if context.json.is_some() {
+        let message = "the workbench does not print JSON";
+        return Err(Failed::usage(ErrorCode::Usage, message).hint("name a command, such as `truth` or `isolate`"));
+    }
+    let Some(case) = &cli.case else {
+        let list = session::list(&context.paths.sessions, context.style)?;
+        return Err(Failed::usage(ErrorCode::Usage, format!("no case was given\n\n{}", list.text))
+            .hint("`patchbench demo` opens the lab, `patchbench CASE` a case, `session resume` a session"));
+    };
+    if !case.exists() {
+        let word = case.to_string_lossy();
+        let failed = Failed::usage(ErrorCode::Case, format!("there is no case file `{word}`"));
+        let command = <Cli as clap::CommandFactory>::command();
+        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+        return Err(match nearest(&word, names) {
+            Some(near) => failed.hint(format!("did you mean the command `{near}`?")),
+            None => failed.hint("`patchbench demo` works without a case"),
+        });
+    }
+    workbench::case(context, case).map(|()| None)
+}
+
+fn session_refusal(action: &SessionAction) -> Failed {
+    match action {
+        SessionAction::Resume(_) => refuse("open a session again", "`patchbench session show` shows it"),
+        SessionAction::Snapshot { .. } => refuse("name points from outside", "press `s` in the workbench"),
+        SessionAction::Name { .. } => refuse("rename a session", "rename its folder while no program has it open"),
+        SessionAction::Tag { .. } => refuse("tag sessions", "write a note with `N` in the workbench"),
+        SessionAction::Replay(_) => refuse("play a session back", "`patchbench session show` prints its timeline"),
+        SessionAction::Diff { .. } => refuse("compare sessions", "compare the output of `session show --json`"),
+        SessionAction::Export { .. } => refuse("export a session", "copy its folder; it is not redacted further"),
+        SessionAction::Import { .. } => refuse("import a session", "put its folder among the sessions"),
+        SessionAction::List | SessionAction::Show(_) | SessionAction::Verify(_) | SessionAction::Repair(_) => {
+            refuse("do this", "see `patchbench session --help`")
+        }
+    }
+}
+
+/// What is said about a command that is not connected.
+fn refusal(command: &Command) -> Failed {
+    match command {
+        Command::Init(_) => refuse("look at a host and write a case", "write the case by hand; the README shows one"),
+        Command::Changes(_) => refuse("show what changed since a time", "compare two readings of `truth --json`"),
+        Command::Diff(_) => refuse("compare two deployments", "compare two readings of `truth --json`"),
+        Command::Patches(args) => match &args.action {
+            Some(PatchesAction::Import { .. }) => {
+                refuse("turn a diff into patches", "write the `[[patch]]` entries by hand")
+            }
+            Some(PatchesAction::Explain { .. }) => {
+                refuse("work out risks", "the order of the patches in the case is the order of suspicion")
+            }
+            None => refuse("show the patches of a case", "read the case file"),
+        },
+        Command::Recall(args) => match &args.action {
+            Some(RecallAction::Import { .. }) => {
+                refuse("import a conversation", "run the suite of the case with `patchbench recall CASE`")
+            }
+            None => refuse("run recall trials", "`patchbench session show` shows earlier ones"),
+        },
+        Command::Elevate(_) => refuse("elevate a production target", "use a deployment that is not `production`"),
+        Command::Replica { .. } => refuse("manage replicas", "start a second deployment by hand and give it a case"),
+        Command::Isolate(args) if args.simulate => {
+            refuse("simulate the search", "the tests of the search hold its simulations")
+        }
+        Command::Isolate(_) => refuse("run the search", "`patchbench session show` shows earlier verdicts"),
+        Command::Reference { .. } => refuse("record or compare logprobs", "compare recall with `patchbench recall`"),
+        Command::Proxy(_) => refuse("record client conversations", "run the suite of the case"),
+        Command::Watch(_) => refuse("look on at a session", "`patchbench session show` prints it as it is now"),
+        Command::Attach(_) => refuse("attach to a session", "`patchbench session resume` opens it again"),
+        Command::Report(_) => refuse("write reports", "`patchbench session show --json` prints what there is"),
+        Command::Check(_) => {
+            refuse("check against a snapshot", "run `patchbench recall CASE`; its status is 1 on a symptom")
+        }
+        Command::Lab { action } => match action {
+            LabAction::Serve(_) => refuse("run the lab server", "use a server of yours"),
+            LabAction::Scenarios => refuse("list scenarios", "see `lab/scenarios`"),
+            LabAction::Reveal { .. } => refuse("reveal a deployment", "see `lab/scenarios`"),
+        },
+        _ => refuse("do this", "see `patchbench --help`"),
+    }
+}
+
+/// Prints what clap has to say: help and version are data, anything else is a usage error.
+fn not_parsed(error: &clap::Error, json: bool) -> Status {
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if is_help && json {
+        return output::answer(&shell::text(&error.render().to_string()), Some(JsonForm::Object), Style::PLAIN);
+    }
+    if !json {
+        // Clap knows the right stream and whether to colour it; a reader that went away is no error.
+        let _ = error.print();
+        return if is_help { Status::Done } else { Status::Usage };
+    }
+    let text = error.render().to_string();
+    let (message, tip) = usage_sentence(&text);
+    let failed =
+        Failed::usage(ErrorCode::Usage, message).hint(tip.unwrap_or_else(|| "see `patchbench --help`".to_owned()));
+    output::failed(&failed, Some(JsonForm::Object), Style::PLAIN)
+}
+
+/// Clap's first paragraph as one sentence, and its tip.
+fn usage_sentence(text: &str) -> (String, Option<String>) {
+    let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let message = paragraph.join(" ").trim_start_matches("error: ").to_owned();
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: ").map(str::to_owned));
+    (message, tip)
+}
+
+/// Whether `--json` stands among arguments that could not be parsed.
+fn wants_json(args: &[OsString]) -> bool {
+    args.iter()
+        .skip(1)
+        .take_while(|arg| *arg != "--")
+        .any(|arg| arg == "--json" || arg.to_str().is_some_and(|a| a.starts_with("--json=")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn json_is_seen_in_a_line_that_does_not_parse() {
+        assert!(wants_json(&words("patchbench bad --json")));
+        assert!(wants_json(&words("patchbench --json=stream bad")));
+        assert!(!wants_json(&words("patchbench bad -- --json")));
+        assert!(!wants_json(&words("patchbench bad --jsonx")));
+    }
+
+    #[test]
+    fn a_usage_error_is_a_whole_sentence() {
+        let error = Cli::try_parse_from(words("patchbench truth")).unwrap_err();
+        let (message, _) = usage_sentence(&error.render().to_string());
+        assert_eq!(message, "the following required arguments were not provided: <CASE>");
+        let error = Cli::try_parse_from(words("patchbench keys --jsn")).unwrap_err();
+        let (message, tip) = usage_sentence(&error.render().to_string());
+        assert_eq!(message, "unexpected argument '--jsn' found");
+        assert_eq!(tip.as_deref(), Some("a similar argument exists: '--json'"));
+    }
+
+    #[test]
+    fn a_refusal_never_falls_through_to_the_vague_one() {
+        for line in [
+            "demo",
+            "init h",
+            "truth c",
+            "changes c --since 1h",
+            "diff a b",
+            "patches c",
+            "patches import d",
+            "patches explain p",
+            "recall c",
+            "recall import f",
+            "micro",
+            "toggle c p off",
+            "restart c t",
+            "restore c",
+            "elevate c t --for 3",
+            "replica list c",
+            "isolate c",
+            "isolate --simulate",
+            "reference record c",
+            "proxy c",
+            "watch s",
+            "attach s",
+            "report s --out d",
+            "check c --against s",
+            "lab serve --deployment d",
+            "lab scenarios",
+            "lab reveal",
+        ] {
+            let cli = Cli::try_parse_from(words(&format!("patchbench {line}"))).unwrap();
+            let failed = refusal(cli.command.as_ref().unwrap());
+            assert_eq!(failed.error.code, ErrorCode::NotInThisVersion);
+            assert!(!failed.to_string().ends_with("do this"), "{line}");
+        }
+    }
+}

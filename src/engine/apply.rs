@@ -67,7 +67,13 @@ impl State {
             Happened::ProcedurePlanned { procedure } => self.plan_procedure(procedure),
             Happened::ProcedureDiscarded { procedure } => self.set_status(*procedure, ProcedureStatus::Discarded),
             Happened::ProcedureStarted { procedure, phase } => {
-                self.set_status(*procedure, ProcedureStatus::Running { phase: *phase });
+                let nothing_to_do = self.procedures.get(procedure).is_some_and(|p| p.steps.is_empty());
+                let status = match phase {
+                    Phase::Do if nothing_to_do => ProcedureStatus::Completed,
+                    Phase::Undo if nothing_to_do => ProcedureStatus::Undone,
+                    Phase::Do | Phase::Undo => ProcedureStatus::Running { phase: *phase },
+                };
+                self.set_status(*procedure, status);
             }
             Happened::StepStarted { procedure, step, phase } => self.start_step(event, *procedure, *step, *phase),
             Happened::StepDone { procedure, step, phase, evidence } => {

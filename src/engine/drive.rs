@@ -45,6 +45,19 @@ pub async fn ask(handle: &mut EngineHandle, actor: &Actor, command: Command) -> 
     }
 }
 
+/// Searches to the end; a job of the search that fails is the search's business.
+///
+/// # Errors
+/// The search was refused, or the engine ended.
+pub async fn search(handle: &mut EngineHandle, actor: &Actor, patches: Vec<String>) -> Result<Arc<State>, DriveError> {
+    let before = handle.state.borrow().seq;
+    let after = handle.ask(actor.clone(), Command::Isolate { patches }).await?;
+    if let Some(refusal) = after.refusal.as_ref().filter(|r| r.seq > before) {
+        return Err(DriveError::Failed(refusal.failure.clone()));
+    }
+    Ok(settle(handle).await?)
+}
+
 /// Waits until no job runs and no search is active.
 ///
 /// # Errors

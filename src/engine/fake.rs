@@ -77,7 +77,9 @@ async fn run(world: &FakeWorld, spec: JobSpec, context: &JobContext) -> Result<(
                             seed: plan.seed + u64::from(repeat),
                         };
                         let outcome = (world.judge)(&arm, &key);
-                        context.report(JobReport::TrialDone(trial(&boots, &arm, key, outcome).into())).await?;
+                        context
+                            .report(JobReport::TrialDone(trial(&boots, &arm, &plan.factors, key, outcome).into()))
+                            .await?;
                     }
                 }
             }
@@ -174,13 +176,19 @@ fn truth(case: &Case, target: &str, known: Option<ProcessKey>) -> TargetTruth {
     }
 }
 
-fn trial(boots: &[BootId], arm: &BTreeMap<String, String>, key: TrialKey, outcome: Outcome) -> Trial {
+fn trial(
+    boots: &[BootId],
+    arm: &BTreeMap<String, String>,
+    factors: &BTreeMap<String, String>,
+    key: TrialKey,
+    outcome: Outcome,
+) -> Trial {
     Trial {
         id: TrialId(0),
         at: Timestamp::UNIX_EPOCH,
         boots: boots.to_vec(),
         arm: arm.clone(),
-        factors: BTreeMap::new(),
+        factors: factors.clone(),
         prompt_tokens: Some(key.length),
         cached_tokens: Some(0),
         expected: "QX7-41B".into(),

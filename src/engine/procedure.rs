@@ -103,6 +103,10 @@ pub struct BootExpectation {
     pub log: String,
     /// Byte length of the log before the start: only later lines count.
     pub log_offset: u64,
+    /// File with the pid and start ticks of the started shell, whose session the server must belong to;
+    /// `None` where the start was not made by a procedure.
+    #[serde(default)]
+    pub pid_file: Option<String>,
     /// Level wanted for each patch, with the text that the process must show.
     pub readback: Vec<Readback>,
 }

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The result of one microtest on one device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MicroReport {
     /// Spec name, such as `mhc-mix`.
     pub spec: String,
@@ -22,6 +22,15 @@ pub struct MicroReport {
     pub curves: Vec<Curve>,
     /// The curve of errors that the reference's own rounding makes anyway.
     pub floor: Vec<Curve>,
+    /// Errors of the parts inside a site, with the reference's input.
+    #[serde(default)]
+    pub parts: Vec<PartCurve>,
+    /// What changed in the decisions, the floor first.
+    #[serde(default)]
+    pub decisions: Vec<Decisions>,
+    /// Known-bad twins; one that is not caught makes the whole report worthless.
+    #[serde(default)]
+    pub controls: Vec<Control>,
     /// What the numbers mean.
     pub verdicts: Vec<CandidateVerdict>,
     /// Seconds it took.
@@ -51,6 +60,59 @@ pub enum CurveMode {
     PerSite,
     /// Each site fed with the candidate's own earlier output.
     Compounded,
+}
+
+/// One error curve of a part inside a site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PartCurve {
+    /// Which part.
+    pub part: Part,
+    /// The curve; its mode is always per site.
+    pub curve: Curve,
+}
+
+/// A part inside a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The 24 numbers that are mixed out of a token.
+    Mixes,
+    /// What the sublayer is given.
+    SiteInput,
+}
+
+/// What changed in the decisions of the whole model, with the candidate at every site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Decisions {
+    /// Candidate name, or `floor`.
+    pub candidate: String,
+    /// Positions at which the model chose a token.
+    pub positions: u64,
+    /// Positions at which another token is now on top.
+    pub flips: u64,
+    /// Of these, positions whose margin is wider than the floor moves any margin.
+    pub flips_beyond_floor: u64,
+    /// The widest margin of the reference that flipped, in nats; `None` if none flipped.
+    pub widest_flipped: Option<f64>,
+    /// The largest change of a margin, in nats; `None` if a logit is not a number.
+    pub largest_shift: Option<f64>,
+    /// Choices of experts (one a token and layer).
+    pub expert_choices: u64,
+    /// Of these, choices of another set of experts.
+    pub expert_flips: u64,
+}
+
+/// A known-bad twin and whether the test caught it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Control {
+    /// Name, such as `transposed`.
+    pub name: String,
+    /// It was classed as broken.
+    pub caught: bool,
+    /// One sentence with the numbers.
+    pub says: String,
+    /// Its curves.
+    pub curves: Vec<Curve>,
 }
 
 /// What the numbers of one candidate mean.

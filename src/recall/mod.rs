@@ -1,3 +1,16 @@
 //! What the model remembers: prompts, grading, running, transcripts.
+//!
+//! `prompts`, `grade`, `plan`, `matrix` and `diagnosis` are pure; `fit`, `pause` and `runner` speak to a server.
 
+pub mod diagnosis;
+mod dice;
+pub mod fit;
+pub mod grade;
+pub mod matrix;
+pub mod pause;
+pub mod plan;
+pub mod prompts;
+pub mod runner;
+pub mod transcript;
 pub mod trial;
+mod words;

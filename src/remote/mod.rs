@@ -1,1 +1,19 @@
-//! Placeholder, filled by the next change.
+//! Hosts and the servers on them: reading processes and scripts, and changing a server with proof.
+//!
+//! `proc`, `argv`, `levels`, `script` and `shell_text` are pure. `local` reads this machine, `http` asks
+//! the server. `procedures` plans a change as plain data, `execute` runs it, `prove` gathers the
+//! evidence of a start.
+
+pub mod argv;
+pub mod execute;
+pub mod http;
+pub mod levels;
+pub mod local;
+pub mod owner;
+pub mod proc;
+pub mod procedures;
+pub mod prove;
+pub mod script;
+mod shell_text;
+
+pub use procedures::Folders;

@@ -3,6 +3,10 @@
 //! The types here are plain data.
 //! The readers touch the host; `truth::compare` is pure.
 
+pub mod compare;
+pub mod flags;
+pub mod read;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,474 @@
+//! The command line as it is typed.
+//!
+//! Responsible for names, arguments and help texts; the names are fixed, scripts rely on them.
+//! Not responsible for what a command means; that is in the file of each command.
+
+pub mod change;
+pub mod lab;
+pub mod session;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use change::{ElevateArgs, ReplicaAction, RestartArgs, RestoreArgs, ToggleArgs};
+use lab::LabAction;
+use session::SessionAction;
+
+/// A model server answers fast and wrongly: find which patch, flag or variable is guilty, and which are innocent.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "patchbench", version, max_term_width = 100, arg_required_else_help = false)]
+pub struct Cli {
+    /// Case file to open in the workbench; without one: recent sessions, the lab, or `init`
+    #[arg(value_name = "CASE")]
+    pub case: Option<PathBuf>,
+    /// Options that every command takes.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+    /// What to do; without one, the workbench opens.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// Options that every command takes.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalArgs {
+    /// Print exactly one JSON object; `--json=stream` prints one per line while it runs
+    #[arg(long, global = true, value_name = "FORM", num_args = 0..=1, require_equals = true,
+          default_missing_value = "object", value_enum)]
+    pub json: Option<JsonForm>,
+    /// Configuration file to read instead of the one in the configuration folder
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// When to colour text output: `auto`, `always` or `never`
+    #[arg(long, global = true, value_name = "WHEN")]
+    pub color: Option<String>,
+    /// Draw with ASCII characters alone
+    #[arg(long, global = true)]
+    pub ascii: bool,
+    /// Colour theme of the workbench
+    #[arg(long, global = true, value_name = "NAME")]
+    pub theme: Option<String>,
+    /// Layout that the workbench starts with
+    #[arg(long, global = true, value_name = "NAME")]
+    pub layout: Option<String>,
+    /// Shell command to run when a long step ends
+    #[arg(long, global = true, value_name = "CMD")]
+    pub notify: Option<String>,
+    /// What goes into the log file, such as `info` or `patchbench=debug`
+    #[arg(long, global = true, value_name = "FILTER")]
+    pub log: Option<String>,
+    /// Say nothing about progress on standard error
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+}
+
+/// How `--json` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum JsonForm {
+    /// One object at the end.
+    Object,
+    /// One object per event, and the report as the last line.
+    Stream,
+}
+
+/// Every command.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Start the lab and open the workbench on it; headless: investigate and print the verdict
+    Demo(DemoArgs),
+    /// Look at a host, read-only, and write a commented case file
+    Init(InitArgs),
+    /// Show the three layers of every flag and variable: declared, effective, observed
+    Truth(CaseArgs),
+    /// Show what changed on the hosts of a case since a time
+    Changes(ChangesArgs),
+    /// Compare two targets, moments or replicas side by side
+    Diff(DiffArgs),
+    /// Show the patch risk table, import a diff, or explain a risk
+    Patches(PatchesArgs),
+    /// Run recall trials, or import a conversation
+    Recall(RecallArgs),
+    /// Run microtests of the kernels' arithmetic
+    Micro(MicroArgs),
+    /// Set a patch to a level by restarting its targets, with proof
+    Toggle(ToggleArgs),
+    /// Restart a target, with proof
+    Restart(RestartArgs),
+    /// Put targets back to their own configuration
+    Restore(RestoreArgs),
+    /// Allow changes of a production target for a stated time
+    Elevate(ElevateArgs),
+    /// Manage a second deployment for arms that production must not see
+    Replica {
+        /// What to do with the replica.
+        #[command(subcommand)]
+        action: ReplicaAction,
+    },
+    /// Find the guilty patch, acquit the others, print the verdict
+    Isolate(IsolateArgs),
+    /// Record or compare golden logprobs
+    Reference {
+        /// What to do with the reference.
+        #[command(subcommand)]
+        action: ReferenceAction,
+    },
+    /// Record real client conversations for replay as trials
+    Proxy(CaseArgs),
+    /// List, show, resume, verify and otherwise handle sessions
+    Session {
+        /// What to do with sessions.
+        #[command(subcommand)]
+        action: SessionAction,
+    },
+    /// Look on at a session that runs elsewhere, and propose
+    Watch(SessionArg),
+    /// Take a session back whose terminal was lost
+    Attach(SessionArg),
+    /// Write the report of a session
+    Report(ReportArgs),
+    /// Check a deployment against a snapshot; made for cron
+    Check(CheckArgs),
+    /// The lab: a small model server with sealed faults
+    Lab {
+        /// What to do with the lab.
+        #[command(subcommand)]
+        action: LabAction,
+    },
+    /// Say what works here: terminal, folders, ssh, GPU, lab checkpoint
+    Doctor(DoctorArgs),
+    /// Print every key of the workbench
+    Keys(KeysArgs),
+    /// Print every action of the workbench
+    Commands,
+    /// Print shell completions
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
+    /// Print every setting with its value and where it comes from
+    Config,
+    /// Print the JSON schema of a report, or list the reports
+    Schema(SchemaArgs),
+}
+
+/// A case file.
+#[derive(Clone, Debug, Args)]
+pub struct CaseArgs {
+    /// Case file
+    pub case: PathBuf,
+}
+
+/// A session.
+#[derive(Clone, Debug, Args)]
+pub struct SessionArg {
+    /// Name or path of a session
+    pub session: String,
+}
+
+/// Arguments of `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Sealed deployment to investigate; `patchbench lab scenarios` lists them
+    #[arg(long, value_name = "NAME", default_value = "incident")]
+    pub scenario: String,
+    /// Investigate without the workbench, and print the verdict
+    #[arg(long)]
+    pub headless: bool,
+    /// Seed of the lab's luck and of every prompt
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Arguments of `init`.
+#[derive(Clone, Debug, Args)]
+pub struct InitArgs {
+    /// A name that ssh knows, or `local`
+    pub host: String,
+}
+
+/// Arguments of `changes`.
+#[derive(Clone, Debug, Args)]
+pub struct ChangesArgs {
+    /// Case file
+    pub case: PathBuf,
+    /// Time to look back to, such as `2026-05-01T10:00Z` or `2h`
+    #[arg(long, value_name = "TIME")]
+    pub since: String,
+}
+
+/// Arguments of `diff`.
+#[derive(Clone, Debug, Args)]
+pub struct DiffArgs {
+    /// A target, moment or replica
+    pub a: String,
+    /// Another one
+    pub b: String,
+}
+
+/// Arguments of `patches`.
+#[derive(Clone, Debug, Args)]
+#[command(subcommand_negates_reqs = true)]
+pub struct PatchesArgs {
+    /// Case file
+    #[arg(required = true)]
+    pub case: Option<PathBuf>,
+    /// Another thing to do than to show the table.
+    #[command(subcommand)]
+    pub action: Option<PatchesAction>,
+}
+
+/// What else to do with patches.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PatchesAction {
+    /// Turn a diff into patch entries
+    Import {
+        /// A diff file, or a revision range
+        source: String,
+    },
+    /// Show the sum behind a risk
+    Explain {
+        /// Patch id
+        id: String,
+    },
+}
+
+/// Arguments of `recall`.
+#[derive(Clone, Debug, Args)]
+#[command(subcommand_negates_reqs = true)]
+pub struct RecallArgs {
+    /// Case file
+    #[arg(required = true)]
+    pub case: Option<PathBuf>,
+    /// Suite to run instead of the one in the case
+    #[arg(long, value_name = "NAME")]
+    pub suite: Option<String>,
+    /// Another thing to do than to run a suite.
+    #[command(subcommand)]
+    pub action: Option<RecallAction>,
+}
+
+/// What else to do with recall.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RecallAction {
+    /// Import a conversation
+    Import {
+        /// A curl command, a request as JSON, or a client's export
+        file: PathBuf,
+    },
+}
+
+/// Arguments of `micro`.
+#[derive(Clone, Debug, Args)]
+pub struct MicroArgs {
+    /// Microtests to run, such as `mhc-mix`; all when none is named
+    #[arg(value_name = "SPEC")]
+    pub specs: Vec<String>,
+    /// Device: `cpu`, `cuda:N` or `all`
+    #[arg(long, default_value = "cpu", value_name = "DEVICE")]
+    pub device: String,
+    /// Folder of a checkpoint; the lab's when not given
+    #[arg(long, value_name = "DIR")]
+    pub checkpoint: Option<PathBuf>,
+}
+
+/// Arguments of `isolate`.
+#[derive(Clone, Debug, Args)]
+pub struct IsolateArgs {
+    /// Case file
+    #[arg(required_unless_present = "simulate")]
+    pub case: Option<PathBuf>,
+    /// Print what would run, and run nothing
+    #[arg(long)]
+    pub plan: bool,
+    /// Minutes that the search may take
+    #[arg(long, value_name = "MIN")]
+    pub budget: Option<f64>,
+    /// Print the self-test table of the search, on simulated servers
+    #[arg(long, conflicts_with = "case")]
+    pub simulate: bool,
+    /// Confirm every restart of this production target beforehand
+    #[arg(long, value_name = "TARGET")]
+    pub yes: Vec<String>,
+}
+
+/// What to do with the reference.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ReferenceAction {
+    /// Record logprobs from a deployment that is trusted
+    Record(CaseArgs),
+    /// Compare a deployment with the record
+    Compare(CaseArgs),
+}
+
+/// Arguments of `report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Name or path of a session
+    pub session: String,
+    /// Folder to write into
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+}
+
+/// Arguments of `check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// Case file
+    pub case: PathBuf,
+    /// Snapshot to compare with
+    #[arg(long, value_name = "SNAPSHOT")]
+    pub against: String,
+}
+
+/// Arguments of `doctor`.
+#[derive(Clone, Debug, Args)]
+pub struct DoctorArgs {
+    /// Write a bundle for a bug report
+    #[arg(long)]
+    pub bundle: bool,
+}
+
+/// Arguments of `keys`.
+#[derive(Clone, Debug, Args)]
+pub struct KeysArgs {
+    /// Print the table as Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub markdown: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// Which shell
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Arguments of `schema`.
+#[derive(Clone, Debug, Args)]
+pub struct SchemaArgs {
+    /// Report name, such as `truth`; all names are listed when none is given
+    pub name: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+
+    fn accepts(line: &str) {
+        let words = std::iter::once("patchbench").chain(line.split_whitespace());
+        if let Err(error) = Cli::try_parse_from(words) {
+            panic!("`{line}`: {error}");
+        }
+    }
+
+    fn refuses(line: &str) {
+        let words = std::iter::once("patchbench").chain(line.split_whitespace());
+        assert!(Cli::try_parse_from(words).is_err(), "`{line}` was accepted");
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_documented_form_parses() {
+        for line in [
+            "",
+            "case.toml",
+            "demo",
+            "demo --scenario clean --headless --json",
+            "demo --headless --json=stream",
+            "--json demo --headless",
+            "init gpu-box",
+            "truth case.toml",
+            "changes case.toml --since 2h",
+            "diff prefill decode",
+            "patches case.toml",
+            "patches import a.diff",
+            "patches explain mhc-bf16",
+            "recall case.toml --suite long",
+            "recall import curl.txt",
+            "micro",
+            "micro mhc-mix other --device cuda:0 --checkpoint dir",
+            "toggle case.toml mhc-bf16@decode off --plan",
+            "toggle case.toml mhc-bf16 off --yes decode",
+            "restart case.toml decode",
+            "restart case.toml decode --resume",
+            "restart case.toml decode --undo",
+            "restore case.toml",
+            "restore gpu-box",
+            "elevate case.toml decode --for 30",
+            "replica up case.toml",
+            "replica down case.toml",
+            "replica list case.toml",
+            "isolate case.toml --plan",
+            "isolate case.toml --budget 20",
+            "isolate --simulate",
+            "reference record case.toml",
+            "reference compare case.toml",
+            "proxy case.toml",
+            "session list",
+            "session show s",
+            "session resume s",
+            "session snapshot s before",
+            "session name s other",
+            "session tag s word",
+            "session verify s",
+            "session repair s",
+            "session replay s",
+            "session diff a b",
+            "session export s --out f",
+            "session import f",
+            "watch s",
+            "attach s",
+            "report s --out d",
+            "check case.toml --against before",
+            "lab serve --deployment d",
+            "lab serve --deployment d --role decode --port 1234",
+            "lab scenarios",
+            "lab reveal",
+            "doctor",
+            "doctor --bundle",
+            "keys",
+            "commands",
+            "completions bash",
+            "man",
+            "config",
+            "schema",
+            "schema truth",
+        ] {
+            accepts(line);
+        }
+    }
+
+    #[test]
+    fn what_is_not_documented_is_refused() {
+        for line in [
+            "truth",
+            "toggle case.toml",
+            "restart case.toml decode --resume --undo",
+            "isolate",
+            "isolate --simulate case.toml",
+            "session",
+            "completions klingon",
+            "elevate case.toml decode",
+            "--json=yaml keys",
+            "lab serve",
+        ] {
+            refuses(line);
+        }
+    }
+
+    #[test]
+    fn json_before_and_after_the_command_is_the_same() {
+        for line in [["patchbench", "--json", "keys"], ["patchbench", "keys", "--json"]] {
+            let cli = Cli::try_parse_from(line).unwrap();
+            assert_eq!(cli.global.json, Some(JsonForm::Object));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `toggle`, `restart`, `restore`: shown first, confirmed, done with proof.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::cli::Context;
+use crate::cli::answer::{Answer, Failed};
+use crate::cli::args::change::{ConfirmArgs, RestartArgs, RestoreArgs, ToggleArgs};
+use crate::cli::connect::case_file;
+use crate::cli::connect::run::{Run, block_on, finish, start_new, supervise};
+use crate::cli::exit::Status;
+use crate::cli::json::{ErrorCode, Report};
+use crate::cli::session::{self, ProcedureWord};
+use crate::cli::unsupported::refuse;
+use crate::engine::command::Command;
+use crate::engine::drive::{self, DriveError};
+use crate::engine::ids::ProcedureId;
+use crate::engine::procedure::{Action, BootProof, Procedure};
+use crate::engine::state::State;
+
+/// What would run, or what ran.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ChangeReport {
+    /// The changes, with the exact commands of each step.
+    pub procedures: Vec<Procedure>,
+    /// How each stands now.
+    pub outcomes: Vec<ProcedureWord>,
+    /// The proofs of the starts that they led to.
+    pub proofs: Vec<BootProof>,
+}
+
+impl Report for ChangeReport {
+    const NAME: &'static str = "change";
+}
+
+/// Answers `toggle CASE PATCH[@TARGET] LEVEL`.
+///
+/// # Errors
+/// The case or a name is wrong, the change was not confirmed, or it failed.
+pub fn toggle(context: &Context, args: &ToggleArgs) -> Result<Answer, Failed> {
+    let (patch, target) = match args.patch.split_once('@') {
+        Some((patch, target)) => (patch.to_owned(), Some(target.to_owned())),
+        None => (args.patch.clone(), None),
+    };
+    change(context, &args.case, &args.confirm, Command::Toggle { patch, target, level: args.level.clone() })
+}
+
+/// Answers `restart CASE TARGET`.
+///
+/// # Errors
+/// The case or a name is wrong, the change was not confirmed, or it failed.
+pub fn restart(context: &Context, args: &RestartArgs) -> Result<Answer, Failed> {
+    if args.resume || args.undo {
+        return Err(refuse(
+            "find the session of a half-done restart by its case",
+            "`patchbench session resume SESSION --finish` or `--undo` does it",
+        ));
+    }
+    let command = Command::Restart { target: args.target.clone(), levels: BTreeMap::new() };
+    change(context, &args.case, &args.confirm, command)
+}
+
+/// Answers `restore CASE`.
+///
+/// # Errors
+/// Restoring without the session that made the change is not in this version.
+pub fn restore(_args: &RestoreArgs) -> Result<Answer, Failed> {
+    Err(refuse(
+        "restore a target without the session that changed it",
+        "`patchbench session resume SESSION --undo` takes a change back",
+    ))
+}
+
+fn change(context: &Context, path: &Path, confirm: &ConfirmArgs, command: Command) -> Result<Answer, Failed> {
+    let (case, remarks) = case_file(path)?;
+    block_on(async {
+        let run = start_new(context, &case.name, 1)?;
+        let mut handle = run.handle();
+        let work = async {
+            drive::ask(&mut handle, &run.actor, Command::OpenCase { case: Box::new(case) }).await?;
+            let state = drive::ask(&mut handle, &run.actor, command).await?;
+            Ok(drive::planned(&state))
+        };
+        let planned = supervise(context, &run, work).await;
+        let result = match planned {
+            Ok(planned) => settle(context, &run, confirm, &planned).await,
+            Err(failed) => Err(failed),
+        };
+        let state = run.handle().state.borrow().clone();
+        let dir = run.dir.clone();
+        finish(run).await?;
+        let report = report(&state);
+        let result = match result {
+            Err(failed) if report.procedures.is_empty() => return Err(failed),
+            other => other,
+        };
+        let text = text(&report);
+        let mut answer = Answer::new(&report, Status::Done, text).session(dir).diagnostics(remarks);
+        if let Err(failed) = result {
+            answer.status = failed.status;
+            answer.error = Some(failed.error);
+        }
+        Ok(answer)
+    })
+}
+
+async fn settle(context: &Context, run: &Run, confirm: &ConfirmArgs, planned: &[ProcedureId]) -> Result<(), Failed> {
+    let mut handle = run.handle();
+    let drop = |handle: &mut crate::engine::runtime::EngineHandle| {
+        let (handle, actor) = (handle.clone(), run.actor.clone());
+        async move {
+            for procedure in planned {
+                handle.ask(actor.clone(), Command::Discard { procedure: *procedure }).await?;
+            }
+            Ok::<(), DriveError>(())
+        }
+    };
+    let Some(yes) = &confirm.yes else {
+        supervise(context, run, drop(&mut handle)).await?;
+        if confirm.plan {
+            return Ok(());
+        }
+        return Err(Failed::usage(ErrorCode::Refused, "nothing was changed: the change was not confirmed")
+            .hint("read the commands above, then give `--yes`"));
+    };
+    let work = async {
+        for procedure in planned {
+            let typed = (!yes.is_empty()).then(|| yes.clone());
+            let command = Command::Confirm { procedure: *procedure, typed };
+            drive::run(&mut handle, &run.actor, command, *procedure).await?;
+        }
+        Ok(())
+    };
+    supervise(context, run, work).await
+}
+
+/// The changes of a session and how they ended.
+pub fn report(state: &State) -> ChangeReport {
+    let procedures: Vec<_> = state.procedures.values().collect();
+    ChangeReport {
+        outcomes: procedures.iter().map(|p| session::word(&p.status)).collect(),
+        procedures: procedures.iter().map(|p| p.procedure.as_ref().clone()).collect(),
+        proofs: state
+            .boots
+            .values()
+            .filter(|boot| boot.procedure.is_some())
+            .map(|boot| boot.proof.as_ref().clone())
+            .collect(),
+    }
+}
+
+/// The changes for people: every command exactly as it runs, then what was proven.
+pub fn text(report: &ChangeReport) -> String {
+    let mut lines = Vec::new();
+    for (procedure, outcome) in report.procedures.iter().zip(&report.outcomes) {
+        lines.push(format!("{} ({}): {}", procedure.id, outcome.word(), procedure.title));
+        for (i, step) in procedure.steps.iter().enumerate() {
+            lines.push(format!("  step {} {}", i + 1, step.name));
+            lines.extend(script(&step.apply).lines().map(|line| format!("    {line}")));
+            if let Some(undo) = &step.undo {
+                lines.push("    taken back by".to_owned());
+                lines.extend(script(undo).lines().map(|line| format!("      {line}")));
+            }
+        }
+    }
+    for proof in &report.proofs {
+        lines.push(format!("proof: {} runs as process {}", proof.target, proof.process.pid));
+        for evidence in &proof.evidence {
+            lines.push(format!("  {}  {}  ({})", evidence.about, evidence.seen.visible(160), evidence.source));
+        }
+        for (patch, why) in &proof.unverified {
+            lines.push(format!("  level of {patch} unknown: {why}"));
+        }
+    }
+    lines.join("\n")
+}
+
+fn script(action: &Action) -> String {
+    match action {
+        Action::Nothing => "nothing to run".to_owned(),
+        Action::Shell { script, .. } => script.clone(),
+        Action::ProcessGone { pid, .. } => format!("wait until process {pid} is gone"),
+        Action::ProveBoot { expect, .. } => {
+            format!("prove the start: new process, port {}, ready line, first token, levels", expect.port)
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Progress on standard error while a command runs without the workbench.
+//!
+//! A terminal gets bars; anything else gets one plain line per job; `--quiet` gets nothing.
+
+use std::collections::HashMap;
+use std::io::IsTerminal as _;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use crate::cli::output::stderr_line;
+use crate::engine::ids::JobId;
+use crate::engine::live::Live;
+use crate::engine::state::State;
+
+/// Where progress goes.
+#[derive(Debug)]
+pub enum Progress {
+    /// Bars on a terminal.
+    Bars {
+        /// The block of bars.
+        block: MultiProgress,
+        /// One bar per running job.
+        bars: HashMap<JobId, ProgressBar>,
+        /// Timeline lines shown so far.
+        seen: usize,
+    },
+    /// One line per event.
+    Lines {
+        /// Timeline lines shown so far.
+        seen: usize,
+    },
+    /// Nothing.
+    Silent,
+}
+
+impl Progress {
+    /// Progress for this run; `quiet` is what the user asked for.
+    pub fn new(quiet: bool) -> Self {
+        if quiet {
+            return Self::Silent;
+        }
+        if std::io::stderr().is_terminal() {
+            return Self::Bars { block: MultiProgress::new(), bars: HashMap::new(), seen: 0 };
+        }
+        Self::Lines { seen: 0 }
+    }
+
+    /// Shows what is new in the state.
+    pub fn state(&mut self, state: &State) {
+        let (Self::Bars { seen, .. } | Self::Lines { seen }) = self else { return };
+        let lines: Vec<String> = new_lines(state, *seen);
+        *seen = state.timeline.len();
+        match self {
+            Self::Bars { block, bars, .. } => {
+                bars.retain(|job, bar| {
+                    let running = state.jobs.get(job).is_some_and(|j| j.outcome.is_none());
+                    if !running {
+                        bar.finish_and_clear();
+                    }
+                    running
+                });
+                for line in lines {
+                    // A terminal that went away is no reason to stop working.
+                    let _ = block.println(line);
+                }
+                for (id, job) in state.jobs.iter().filter(|(_, job)| job.outcome.is_none()) {
+                    bars.entry(*id).or_insert_with(|| bar(block, &job.title));
+                }
+            }
+            Self::Lines { .. } => lines.iter().for_each(|line| stderr_line(line)),
+            Self::Silent => {}
+        }
+    }
+
+    /// Shows a live message; only bars show them.
+    pub fn live(&mut self, live: &Live) {
+        let Self::Bars { bars, .. } = self else { return };
+        let Live::Progress { job, done, total, phase, .. } = live else { return };
+        let Some(bar) = bars.get(job) else { return };
+        if let Some(total) = total {
+            bar.set_length(*total);
+        }
+        bar.set_position(*done);
+        bar.set_message(phase.clone());
+    }
+
+    /// Takes the bars off the screen.
+    pub fn finish(&mut self) {
+        if let Self::Bars { block, bars, .. } = self {
+            bars.clear();
+            let _ = block.clear();
+        }
+    }
+}
+
+fn new_lines(state: &State, seen: usize) -> Vec<String> {
+    let line = |t: &crate::engine::state::TimelineEntry| format!("{} {}", t.at.strftime("%H:%M:%S"), t.text);
+    state.timeline.iter().skip(seen).map(line).collect()
+}
+
+fn bar(block: &MultiProgress, title: &str) -> ProgressBar {
+    let bar = block.add(ProgressBar::no_length());
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {wide_bar} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(title.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::fixture;
+
+    #[test]
+    fn each_event_is_shown_once() {
+        let state = fixture::full_state();
+        assert_eq!(new_lines(&state, 0), ["12:00:00 session began"]);
+        assert!(new_lines(&state, 1).is_empty());
+        let mut progress = Progress::Lines { seen: 0 };
+        progress.state(&state);
+        assert!(matches!(progress, Progress::Lines { seen: 1 }));
+    }
+
+    #[test]
+    fn a_bar_goes_when_its_job_is_over() {
+        let hidden = MultiProgress::with_draw_target(indicatif::ProgressDrawTarget::hidden());
+        let bars = HashMap::from([(JobId(9), bar(&hidden, "x"))]);
+        let mut progress = Progress::Bars { block: hidden, bars, seen: 0 };
+        progress.live(&Live::Progress { job: JobId(9), done: 1, total: Some(2), phase: "p".into(), eta_s: None });
+        progress.state(&fixture::full_state());
+        let Progress::Bars { bars, .. } = progress else { panic!("the kind changed") };
+        assert!(bars.is_empty());
+    }
+}

@@ -1,0 +1,208 @@
+//! Opening the workbench: on a case, on a lab of its own, on an earlier session.
+//!
+//! Not responsible for the screen itself; that is `ui`.
+
+use std::io::IsTerminal as _;
+use std::path::Path;
+
+use crate::cli::Context;
+use crate::cli::answer::Failed;
+use crate::cli::args::DemoArgs;
+use crate::cli::unsupported::refuse;
+
+/// Whether there is a terminal to draw on.
+pub fn possible(context: &Context) -> bool {
+    cfg!(feature = "tui") && context.json.is_none() && std::io::stdin().is_terminal() && std::io::stdout().is_terminal()
+}
+
+/// Opens the workbench on a case.
+///
+/// # Errors
+/// There is no terminal, the case is wrong, or the session cannot be written.
+pub fn case(context: &Context, case: &Path) -> Result<(), Failed> {
+    needs_terminal(context, "`patchbench truth CASE` and the other commands work without one")?;
+    screen::case(context, case)
+}
+
+/// Opens the workbench on a lab of its own.
+///
+/// # Errors
+/// There is no terminal, the lab cannot be installed, or the session cannot be written.
+pub fn demo(context: &Context, args: &DemoArgs) -> Result<(), Failed> {
+    needs_terminal(context, "`patchbench demo --headless` investigates without one")?;
+    screen::demo(context, args)
+}
+
+/// Opens the workbench on an earlier session.
+///
+/// # Errors
+/// There is no terminal or no such session, or it cannot be written.
+pub fn resume(context: &Context, session: &str) -> Result<(), Failed> {
+    needs_terminal(context, "`--finish` and `--undo` work without one")?;
+    screen::resume(context, session)
+}
+
+fn needs_terminal(context: &Context, hint: &str) -> Result<(), Failed> {
+    if possible(context) {
+        return Ok(());
+    }
+    Err(refuse("open the workbench without a terminal", hint))
+}
+
+#[cfg(not(feature = "tui"))]
+mod screen {
+    use super::{Context, DemoArgs, Failed, Path, refuse};
+
+    pub(super) fn case(_: &Context, _: &Path) -> Result<(), Failed> {
+        Err(without())
+    }
+
+    pub(super) fn demo(_: &Context, _: &DemoArgs) -> Result<(), Failed> {
+        Err(without())
+    }
+
+    pub(super) fn resume(_: &Context, _: &str) -> Result<(), Failed> {
+        Err(without())
+    }
+
+    fn without() -> Failed {
+        refuse("draw a screen: it was built without the feature `tui`", "the headless commands work")
+    }
+}
+
+#[cfg(feature = "tui")]
+mod screen {
+    use std::path::Path;
+
+    use fs_err as fs;
+    use tokio_util::sync::CancellationToken;
+
+    use crate::cli::Context;
+    use crate::cli::answer::Failed;
+    use crate::cli::args::DemoArgs;
+    use crate::cli::connect::run::{Run, block_on, finish, start_new};
+    use crate::cli::connect::{case_file, demo as lab, resume as again};
+    use crate::cli::json::ErrorCode;
+    use crate::cli::output;
+    use crate::engine::command::Command;
+    use crate::engine::diagnostic::Diagnostic;
+    use crate::engine::input::ActorRole;
+    use crate::ui::app::{Mode, Setup};
+    use crate::ui::keymap::Keymap;
+    use crate::ui::layout::read::with_folder;
+    use crate::ui::next;
+    use crate::ui::run::{Exit, Options, run as show};
+    use crate::ui::theme::{Look, LookEnv, Theme};
+    use crate::world;
+
+    pub(super) fn case(context: &Context, path: &Path) -> Result<(), Failed> {
+        let (case, remarks) = case_file(path)?;
+        block_on(async {
+            let run = start_new(context, &case.name, 1)?;
+            let open = Command::OpenCase { case: Box::new(case) };
+            // An engine that is gone says so when the screen follows it.
+            let _ = run.handle().send(run.actor.clone(), open).await;
+            let exit = on_screen(context, &run, remarks).await;
+            leave(run, exit).await
+        })
+    }
+
+    pub(super) fn demo(context: &Context, args: &DemoArgs) -> Result<(), Failed> {
+        block_on(async {
+            let run = lab::begin(context, args)?;
+            let mut handle = run.handle();
+            // The screen is there at once; the lab loads while it is looked at.
+            let exit = tokio::join!(on_screen(context, &run, Vec::new()), async {
+                if let Err(error) = lab::start_lab(&run, &mut handle).await {
+                    tracing::warn!(%error, "the lab did not start");
+                }
+            })
+            .0;
+            lab::end(&run).await;
+            leave(run, exit).await
+        })
+    }
+
+    pub(super) fn resume(context: &Context, session: &str) -> Result<(), Failed> {
+        block_on(async {
+            let run = again::reopen(context, session)?;
+            let exit = on_screen(context, &run, Vec::new()).await;
+            leave(run, exit).await
+        })
+    }
+
+    /// Shows the screen until the user leaves; the load of the servers is followed meanwhile.
+    async fn on_screen(context: &Context, run: &Run, remarks: Vec<Diagnostic>) -> Result<Exit, Failed> {
+        let cancel = CancellationToken::new();
+        let watching = tokio::spawn(world::watch(run.handle(), cancel.clone()));
+        let options = Options { setup: setup(context, remarks)?, actor: run.actor.clone(), next: next::step };
+        let exit = show(run.handle(), options).await;
+        cancel.cancel();
+        // A task that is cancelled has nothing to say.
+        let _ = watching.await;
+        exit.map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&run.dir))
+    }
+
+    fn setup(context: &Context, mut remarks: Vec<Diagnostic>) -> Result<Setup, Failed> {
+        let config = &context.config;
+        let (mut layouts, wrong) = with_folder(&context.paths.config.join("layouts"));
+        remarks.extend(wrong);
+        let wanted = config.text("layout");
+        match layouts.iter().position(|l| l.name == wanted) {
+            Some(place) => layouts.rotate_left(place),
+            None => {
+                let names: Vec<_> = layouts.iter().map(|l| l.name.as_str()).collect();
+                let message = format!("there is no layout `{wanted}`");
+                remarks.push(Diagnostic::warning("no-layout", message).hint(format!("there are {}", names.join(", "))));
+            }
+        }
+        let theme = match config.text("theme") {
+            "default" => Theme::default(),
+            name => Theme::parse(name).ok_or_else(|| {
+                Failed::usage(ErrorCode::Config, format!("there is no theme `{name}`"))
+                    .hint("there are dark, light and mono")
+            })?,
+        };
+        let mut look = Look::from_env(theme, &LookEnv::read());
+        look.ascii |= config.switch("ascii");
+        let (keymap, wrong) = keymap(context)?;
+        remarks.extend(wrong);
+        Ok(Setup { mode: Mode::Live(ActorRole::Driver), look, keymap, layouts, remarks })
+    }
+
+    /// The keys: those of the table, and the user's over them.
+    fn keymap(context: &Context) -> Result<(Keymap, Vec<Diagnostic>), Failed> {
+        let named = context.config.text("keymap");
+        let path =
+            if named.is_empty() { context.paths.config.join("keymap.toml") } else { Path::new(named).to_owned() };
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Keymap::with_user(&text, &path.display().to_string())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_empty() => {
+                Ok((Keymap::from_table(), Vec::new()))
+            }
+            Err(error) => Err(Failed::usage(ErrorCode::Config, error.to_string())
+                .hint("name a file that can be read in `keymap`, or leave it out")),
+        }
+    }
+
+    /// Ends the engine, and says what one wants to know after the screen is gone.
+    async fn leave(run: Run, exit: Result<Exit, Failed>) -> Result<(), Failed> {
+        let state = run.handle().state.borrow().clone();
+        let name = state.session.name.clone();
+        let ended = finish(run).await;
+        let exit = exit?;
+        ended?;
+        if exit != Exit::TerminalLost {
+            output::stderr_line(&format!("session {name}: `patchbench session resume {name}` opens it again"));
+            for (target, known) in &state.targets {
+                if let Some(changed) = &known.changed {
+                    output::stderr_line(&format!(
+                        "`{target}` is CHANGED since {} by {}",
+                        changed.since, changed.by.name
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,11 @@
+//! The lab server's log: `SGLang`'s line form, on standard output.
+
+use std::io::Write as _;
+
+/// Writes one line with the time in front. A closed output loses the line, as a log may.
+pub(super) fn line(text: &str) {
+    let stamp = jiff::ZonedDateTime::now().strftime("%Y-%m-%d %H:%M:%S");
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "[{stamp}] {text}");
+    let _ = out.flush();
+}

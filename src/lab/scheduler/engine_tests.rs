@@ -1,0 +1,166 @@
+//! The engine over the real model: batching, reuse, stopping, cancelling.
+
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::super::{LogprobSpec, Sampling};
+use super::*;
+use crate::lab::model::{Arithmetic, EMBEDDED};
+
+const GOLDEN: &str = include_str!("../../../lab/golden.json");
+
+fn golden_ids() -> Vec<u16> {
+    let value: serde_json::Value = serde_json::from_str(GOLDEN).unwrap();
+    serde_json::from_value(value["prompt_ids"].clone()).unwrap()
+}
+
+struct Lab {
+    handle: Handle,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Lab {
+    fn start(config: Config) -> Self {
+        let model = Arc::new(Model::load(EMBEDDED, Arithmetic::default()).unwrap());
+        let (engine, handle) = Engine::new(model, config, Plan::default());
+        Self { handle, thread: Some(std::thread::spawn(move || engine.run())) }
+    }
+
+    fn send(&self, ids: Vec<u16>, max_new: usize) -> UnboundedReceiver<Event> {
+        self.send_with(ids, max_new, |_| {})
+    }
+
+    fn send_with(&self, ids: Vec<u16>, max_new: usize, change: impl Fn(&mut Request)) -> UnboundedReceiver<Event> {
+        let (events, receiver) = unbounded_channel();
+        let sampling =
+            Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, max_new, stop: Vec::new(), ignore_eos: false };
+        let mut request = Request { id: "r".into(), ids, sampling, salt: String::new(), logprobs: None, events };
+        change(&mut request);
+        assert!(self.handle.submit(request));
+        receiver
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.handle.stop();
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+fn config() -> Config {
+    Config { chunk: 100, max_total_tokens: 4096, context: 2048, max_running: 8, radix: true, decode_log_interval: 40 }
+}
+
+/// Text, cached tokens and end of a request.
+fn collect(mut events: UnboundedReceiver<Event>) -> (String, usize, Finish) {
+    let (mut ids, mut cached) = (Vec::new(), 0);
+    loop {
+        match events.blocking_recv().expect("the engine sends an end") {
+            Event::Prefilled { cached: c, .. } => cached = c,
+            Event::Token(token) => ids.push(token.id),
+            Event::Finished(finish) => return (tokens::decode(&ids), cached, finish),
+        }
+    }
+}
+
+#[test]
+fn a_prompt_is_answered_and_then_reused() {
+    let lab = Lab::start(config());
+    assert_eq!(collect(lab.send(golden_ids(), 30)), ("QX7-41B".into(), 0, Finish::Eos));
+    assert_eq!(collect(lab.send(golden_ids(), 30)), ("QX7-41B".into(), 192, Finish::Eos));
+    let salted = lab.send_with(golden_ids(), 30, |r| r.salt = "other".into());
+    assert_eq!(collect(salted).1, 0);
+}
+
+#[test]
+fn requests_in_one_batch_do_not_disturb_each_other() {
+    let lab = Lab::start(Config { radix: false, ..config() });
+    let all: Vec<_> = (0..6).map(|_| lab.send(golden_ids(), 30)).collect();
+    for events in all {
+        assert_eq!(collect(events).0, "QX7-41B");
+    }
+}
+
+#[test]
+fn limits_and_stop_texts_end_a_request() {
+    let lab = Lab::start(config());
+    assert_eq!(collect(lab.send(golden_ids(), 3)), ("QX7".into(), 0, Finish::Length(3)));
+    assert_eq!(collect(lab.send(golden_ids(), 0)).2, Finish::Length(0));
+    let stopped = lab.send_with(golden_ids(), 30, |r| r.sampling.stop = vec!["-4".into()]);
+    assert_eq!(collect(stopped).2, Finish::StopText("-4".into()));
+    let long = lab.send_with(golden_ids(), 40, |r| r.sampling.ignore_eos = true);
+    assert_eq!(collect(long).2, Finish::Length(40));
+}
+
+#[test]
+fn a_small_cache_retracts_and_still_answers() {
+    let lab = Lab::start(Config { max_total_tokens: 640, radix: false, ..config() });
+    let all: Vec<_> = (0..3).map(|_| lab.send_with(golden_ids(), 70, |r| r.sampling.ignore_eos = true)).collect();
+    for events in all {
+        let (text, _, finish) = collect(events);
+        assert!(text.starts_with("QX7-41B"), "{text}");
+        assert_eq!(finish, Finish::Length(70));
+    }
+    assert!(matches!(collect(lab.send([65; 1000].to_vec(), 3)).2, Finish::Abort(_)));
+}
+
+#[test]
+fn a_dropped_receiver_frees_its_pages() {
+    let lab = Lab::start(Config { radix: false, ..config() });
+    drop(lab.send_with(golden_ids(), 1500, |r| r.sampling.ignore_eos = true));
+    assert_eq!(collect(lab.send(golden_ids(), 30)).0, "QX7-41B");
+    for _ in 0..200 {
+        if lab.handle.loads().used_tokens == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("pages of a cancelled request stay in use: {:?}", lab.handle.loads());
+}
+
+#[test]
+fn prompt_logprobs_agree_with_decode() {
+    let lab = Lab::start(config());
+    let mut ids = golden_ids();
+    let mut events = lab.send_with(ids.clone(), 8, |r| r.logprobs = Some(LogprobSpec::default()));
+    let mut decoded = Vec::new();
+    while let Some(event) = events.blocking_recv() {
+        if let Event::Token(t) = event {
+            decoded.push((t.id, t.logprob.unwrap()));
+        }
+    }
+    let start = ids.len();
+    ids.extend(decoded.iter().map(|d| d.0));
+    let spec = Some(LogprobSpec { start: Some(start), top: 2 });
+    let mut events = lab.send_with(ids, 0, |r| r.logprobs = spec);
+    let Some(Event::Prefilled { logprobs, .. }) = events.blocking_recv() else { panic!("no prefill event") };
+    assert_eq!(logprobs.len(), decoded.len());
+    for (p, d) in logprobs.iter().zip(&decoded) {
+        assert_eq!((p.id, p.top.len()), (d.0, 2));
+        assert!((p.logprob.unwrap() - d.1).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn all_prompt_logprobs_start_with_an_unknown() {
+    let lab = Lab::start(config());
+    let spec = Some(LogprobSpec { start: Some(0), top: 0 });
+    let mut events = lab.send_with(golden_ids(), 0, |r| r.logprobs = spec);
+    let Some(Event::Prefilled { logprobs, .. }) = events.blocking_recv() else { panic!("no prefill event") };
+    assert_eq!(logprobs.len(), golden_ids().len());
+    assert!(logprobs[0].logprob.is_none() && logprobs[1..].iter().all(|l| l.logprob.is_some()));
+}
+
+#[test]
+fn abort_and_flush() {
+    let lab = Lab::start(config());
+    let events = lab.send_with(golden_ids(), 1500, |r| r.sampling.ignore_eos = true);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(lab.handle.flush()).is_err());
+    lab.handle.abort(Some("r".into()));
+    assert!(matches!(collect(events).2, Finish::Abort(_)));
+    runtime.block_on(lab.handle.flush()).unwrap();
+    assert_eq!(lab.handle.loads().used_tokens, 0);
+}

@@ -1,0 +1,356 @@
+//! Scripts of the artefacts, and overrides run by a real bash with stub programs.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command as Process;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn artefact(name: &str) -> String {
+    fs_err::read_to_string(format!("{}/tests/artefacts/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+fn read(text: &str) -> Declared {
+    declared(&parse(text).unwrap(), "/x/serve.sh", None)
+}
+
+fn env(switch: &str, value: Option<&str>) -> Ask {
+    Ask { switch: switch.into(), value: value.map(str::to_owned), takes_value: true }
+}
+
+fn flag(switch: &str, value: Option<&str>, takes_value: bool) -> Ask {
+    Ask { switch: switch.into(), value: value.map(str::to_owned), takes_value }
+}
+
+fn check_variables(declared: &Declared, expect: &[(&str, &str, u32)]) {
+    for (name, value, line) in expect {
+        let found = declared.variables.get(*name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!((found.value.as_ref().and_then(Text::known), found.line), (Some(*value), *line), "{name}");
+    }
+}
+
+fn check_flags(declared: &Declared, expect: &[(&str, &str)]) {
+    for (name, value) in expect {
+        let found = declared.flags.iter().find(|f| f.name == *name).unwrap_or_else(|| panic!("{name} is missing"));
+        assert_eq!(found.value.known(), Some(*value), "{name}");
+    }
+}
+
+#[test]
+fn a01_exports_and_flags() {
+    let declared = read(&artefact("A01_sglang_decode_exports.sh"));
+    check_variables(
+        &declared,
+        &[
+            ("SGLANG_SM120_MMA_FLASHMLA", "1", 4),
+            ("SGLANG_SM120_TRITON_INDEXER", "1", 5),
+            ("CUDA_HOME", "/usr/local/cuda", 6),
+        ],
+    );
+    check_flags(
+        &declared,
+        &[
+            ("--tp", "4"),
+            ("--base-gpu-id", "4"),
+            ("--moe-runner-backend", "triton"),
+            ("--mem-fraction-static", "0.85"),
+            ("--cuda-graph-max-bs", "32"),
+            ("--context-length", "524288"),
+            ("--port", "30002"),
+            ("--disaggregation-mode", "decode"),
+            ("--enable-metrics", ""),
+            ("--reasoning-parser", "deepseek-v4"),
+            ("--tool-call-parser", "deepseekv4"),
+        ],
+    );
+    assert_eq!(declared.variables.len(), 3);
+    assert_eq!(declared.blind_to.as_deref(), Some("what lines 7 bring in"));
+}
+
+#[test]
+fn a02_prefix_environment() {
+    let declared = read(&artefact("A02_sglang_env_prefix.sh"));
+    check_variables(
+        &declared,
+        &[
+            ("SGLANG_OPT_FP8_WO_A_GEMM", "False", 1),
+            ("SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT", "1", 2),
+            ("SGLANG_OPT_USE_CUSTOM_ALL_REDUCE_V2", "1", 3),
+        ],
+    );
+    check_flags(
+        &declared,
+        &[("--mem-fraction-static", "0.88"), ("--speculative-algo", "EAGLE"), ("--trust-remote-code", "")],
+    );
+    assert_eq!(super::super::argv::identity(&declared.argv).as_deref(), Some("sglang serve"));
+}
+
+#[test]
+fn a03_second_export_wins_and_comments_give_nothing() {
+    let declared = read(&artefact("A03_sglang_dup_export_inline_comments.sh"));
+    let backend = &declared.variables["SGLANG_HACK_FLASHMLA_BACKEND"];
+    assert_eq!(backend.value.as_ref().and_then(Text::known), Some("tilelang"));
+    let all: Vec<(u32, Option<&str>)> =
+        backend.all.iter().map(|(l, v)| (*l, v.as_ref().and_then(Text::known))).collect();
+    assert_eq!(all, [(8, Some("torch")), (9, Some("tilelang"))]);
+    check_variables(
+        &declared,
+        &[("SGLANG_OPT_USE_FUSED_COMPRESS", "false", 4), ("SGLANG_FORCE_TRITON_MOE_FP8", "1", 17)],
+    );
+    assert!(!declared.variables.contains_key("CUDA_VISIBLE_DEVICES"));
+    check_flags(
+        &declared,
+        &[("--max-running-request", "256"), ("--attention-backend", "compressed"), ("--chunked-prefill-size", "8192")],
+    );
+    assert!(!declared.flags.iter().any(|f| f.name == "--ep"));
+}
+
+#[test]
+fn a07_array_and_a10_wrappers() {
+    let declared = read(&artefact("A07_bash_array_launch.sh"));
+    check_flags(&declared, &[("--dsa-topk-backend", "torch"), ("--kv-cache-dtype", "bfloat16")]);
+    let max = declared.flags.iter().find(|f| f.name == "--max-running-requests").unwrap();
+    assert!(matches!(&max.value, Text::Unresolved { because, .. } if because.contains("computed")), "{max:?}");
+    let port = declared.flags.iter().find(|f| f.name == "--port").unwrap();
+    assert!(matches!(&port.value, Text::Unresolved { because, .. } if because.contains("8888")), "{port:?}");
+    let declared = read(&artefact("A10_vllm_nohup_numactl.sh"));
+    check_variables(&declared, &[("CUDA_VISIBLE_DEVICES", "4", 3), ("HF_HOME", "/scratch/ops/.cache", 5)]);
+    check_flags(&declared, &[("--enforce-eager", ""), ("--dtype", "bfloat16")]);
+    assert!(!declared.flags.iter().any(|f| f.name == "--membind"));
+}
+
+#[test]
+fn values_that_need_the_host_are_unresolved() {
+    let declared =
+        read("export A=${X:-d}\nexport B=$HOME/x\nexport C=$(date)\nexport D=~/m\nE=5\nexport F=$E.1\nsrv --p 1\n");
+    for name in ["A", "B", "C", "D"] {
+        assert!(declared.variables[name].value.as_ref().unwrap().known().is_none(), "{name}");
+    }
+    check_variables(&declared, &[("F", "5.1", 6)]);
+    assert!(!declared.variables.contains_key("E"), "not exported");
+    let text = read("if [ -n \"$Q\" ]; then export A=1; fi\nexport B=1\nunset B\nsrv --p 1\n");
+    assert!(text.variables["A"].value.as_ref().unwrap().known().is_none());
+    assert_eq!(text.variables["B"].value, None);
+}
+
+/// Runs a script with stubs for its programs; returns environment and arguments of the server.
+fn run(
+    folder: &Path,
+    text: &str,
+    options: &[String],
+    inherited: &[(&str, &str)],
+) -> (BTreeMap<String, String>, Vec<String>) {
+    let bin = folder.join("bin");
+    fs_err::create_dir_all(&bin).unwrap();
+    let seen = folder.join("seen");
+    let stub = format!(
+        "#!/bin/bash\nenv -0 > '{0}.env'\nprintf '%s\\0' \"${{0##*/}}\" \"$@\" > '{0}.argv'\npwd > '{0}.pwd'\n",
+        seen.display()
+    );
+    for name in ["python", "python3", "sglang", "srv", "nohup"] {
+        fs_err::write(bin.join(name), if name == "nohup" { "#!/bin/bash\nexec \"$@\"\n" } else { &stub }).unwrap();
+        fs_err::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = folder.join("override.sh");
+    fs_err::write(&path, text).unwrap();
+    let status = Process::new("bash")
+        .args(options)
+        .arg(&path)
+        .current_dir(folder)
+        .env("PATH", format!("{}:/usr/bin:/bin", bin.display()))
+        .envs(inherited.iter().copied())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{text}");
+    let environment = super::super::proc::environ(&fs_err::read(folder.join("seen.env")).unwrap()).unwrap();
+    let argv = super::super::proc::cmdline(&fs_err::read(folder.join("seen.argv")).unwrap()).unwrap();
+    (environment.pairs.into_iter().collect(), argv.words().unwrap().to_vec())
+}
+
+/// What the server must see after an override.
+fn check_run(text: &str, asks: &[Ask], inherited: &[(&str, &str)]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let activate = folder.path().join("activate");
+    fs_err::write(&activate, "export FROM_VENV=1\n").unwrap();
+    let text = text.replace("/opt/venvs/dsv4/bin/activate", &activate.display().to_string());
+    let path = folder.path().join("serve.sh").display().to_string();
+    let made = make_override(&text, &path, asks, None).unwrap();
+    let (environment, argv) = run(folder.path(), &made.text, &made.options, inherited);
+    let words = super::super::argv::known(&argv);
+    for ask in asks {
+        let seen = if ask.switch.starts_with('-') {
+            super::super::argv::flag_value(&words, &ask.switch, ask.takes_value).unwrap()
+        } else {
+            environment.get(&ask.switch).cloned()
+        };
+        assert_eq!(seen, ask.value, "{}\n{}", ask.switch, made.text);
+    }
+    // What the script alone would have shown differs in nothing but what was asked.
+    let (plain_env, plain_argv) = run(folder.path(), &text, &made.options, inherited);
+    for (name, value) in &plain_env {
+        if !asks.iter().any(|a| a.switch == *name) && name != "_" {
+            assert_eq!(environment.get(name), Some(value), "{name} changed");
+        }
+    }
+    let plain_words = super::super::argv::known(&plain_argv);
+    for flag in super::super::argv::flags(&plain_words) {
+        if !asks.iter().any(|a| a.switch == flag.name) {
+            let value = |w: &[Option<String>]| super::super::argv::flag_value(w, &flag.name, true).unwrap();
+            assert_eq!(value(&words), value(&plain_words), "{} changed", flag.name);
+        }
+    }
+    made.text
+}
+
+#[test]
+fn overrides_of_the_artefacts_run_as_asked() {
+    let a01 = artefact("A01_sglang_decode_exports.sh");
+    let text = check_run(
+        &a01,
+        &[
+            env("SGLANG_SM120_TRITON_INDEXER", None),
+            env("SGLANG_SM120_MMA_FLASHMLA", Some("0")),
+            env("SGLANG_NEW", Some("a b")),
+            flag("--moe-runner-backend", Some("marlin"), true),
+            flag("--enable-metrics", None, false),
+            flag("--mhc-gemm", Some("bf16"), true),
+        ],
+        &[("SGLANG_SM120_TRITON_INDEXER", "inherited")],
+    );
+    assert!(text.contains("\nexport SGLANG_SM120_MMA_FLASHMLA=0\n"), "{text}");
+    assert!(text.contains("unset SGLANG_SM120_TRITON_INDEXER\n"), "{text}");
+    let a02 = artefact("A02_sglang_env_prefix.sh");
+    check_run(
+        &a02,
+        &[
+            env("SGLANG_OPT_FP8_WO_A_GEMM", None),
+            env("SGLANG_OPT_SWA_SPLIT_LEAF_ON_INSERT", Some("0")),
+            flag("--mem-fraction-static", Some("0.5"), true),
+            flag("--trust-remote-code", None, false),
+        ],
+        &[("SGLANG_OPT_FP8_WO_A_GEMM", "1")],
+    );
+    let a03 = artefact("A03_sglang_dup_export_inline_comments.sh");
+    let text = check_run(
+        &a03,
+        &[
+            env("SGLANG_HACK_FLASHMLA_BACKEND", Some("torch")),
+            env("SGLANG_OPT_USE_FUSED_COMPRESS", Some("true")),
+            flag("--disable-radix-cache", None, false),
+            flag("--page-size", Some("64"), true),
+        ],
+        &[],
+    );
+    assert!(text.contains("export SGLANG_OPT_USE_FUSED_COMPRESS=true #torch compressor"), "{text}");
+    assert!(text.contains("#export SGLANG_HACK_FLASHMLA_BACKEND=unified_kv_triton"), "{text}");
+    let a07 = artefact("A07_bash_array_launch.sh") + "wait\n";
+    check_run(
+        &a07,
+        &[
+            env("SGLANG_DSA_FUSE_TOPK", Some("true")),
+            flag("--dsa-topk-backend", Some("triton"), true),
+            flag("--new", Some("x"), true),
+            flag("--enable-metrics", None, false),
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn overrides_of_awkward_scripts() {
+    for (text, asks) in [
+        (
+            "#!/bin/bash -e\ncd \"$(dirname \"${BASH_SOURCE[0]}\")\"\nexport D=\"$(dirname \"$0\")\"\nsrv --a 1 \"$@\"\n",
+            vec![flag("--a", None, true)],
+        ),
+        ("A=1\nexport A\nsrv --p 1", vec![env("A", Some("2"))]),
+        ("A=1\nsrv --p 1", vec![env("A", Some("2"))]),
+        ("if true; then\n  export A=1\nfi\nsrv --p 1\n", vec![env("A", Some("2"))]),
+        ("if true; then\n  export A=1\n  exec srv --p 1\nfi\n", vec![env("A", Some("2")), env("B", None)]),
+        ("true && exec srv --p 1\n", vec![env("A", Some("2")), flag("--p", Some("it's"), true)]),
+        ("f() { export A=1; }\nexport A=0\nf\nsrv --p 1\n", vec![env("A", Some("2"))]),
+        ("export A= B=2; srv --p 1 --p=2 2>&1 | cat\n", vec![env("A", Some("x y")), flag("--p", Some("3"), true)]),
+        (
+            "set -a\nA=1\nset +a\nX=3 nohup srv \\\n  --q \\\n  --p 1 >/dev/null 2>&1 &\nwait\n",
+            vec![env("A", Some("2")), env("X", None), flag("--p", None, true)],
+        ),
+        ("(export A=1; srv --p 1)\n", vec![env("A", None)]),
+        ("run() {\n  srv --p 1 \"$@\"\n}\nexport A=1\nrun --q 2\n", vec![env("A", Some("0"))]),
+        ("srv --p 1 # --p 5\n", vec![flag("--p", Some("2"), true), flag("--q", Some(""), false)]),
+        ("export A=1\nsrv --cfg '{\"k\": [1, 2]}' --p \"x y\"\n", vec![env("A", None), flag("--p", Some("$z"), true)]),
+    ] {
+        check_run(text, &asks, &[("A", "inherited"), ("B", "inherited")]);
+    }
+}
+
+#[test]
+fn what_cannot_be_placed_is_refused() {
+    for (text, ask, expect) in [
+        ("#!/usr/bin/env python3\nprint()\n", env("A", None), "is not a bash script"),
+        ("echo hello\n", env("A", None), "no command with flags"),
+        ("a --p 1\nb --q 2\n", env("A", None), "several programs with flags, on lines 1, 2"),
+        ("docker run --gpus all img\n", env("A", None), "through `docker`"),
+        ("readonly A=1\nsrv --p 1\n", env("A", Some("2")), "line 1 makes it read-only"),
+        ("true && export A=1 && srv --p 1\n", env("A", Some("2")), "within the statement"),
+        ("env -u A srv --p 1\n", env("A", Some("2")), "the `env` on line 1"),
+        ("srv --p 1 $EXTRA\n", flag("--q", None, true), "cannot tell whether the word on line 1"),
+        (
+            "\"$BIN\" serve --p \"$P\" \"${MORE[@]}\"\n",
+            flag("--q", None, true),
+            "cannot tell whether the word on line 1",
+        ),
+        ("srv --p 1 2\n", flag("--p", None, true), "several words follow"),
+        ("srv --p 1 > log --q 2\n", flag("--q", None, true), "after a redirection"),
+        ("echo ${BASH_SOURCE[1]}\nsrv --p 1\n", env("A", None), "line 1 of `/x/s.sh` uses `BASH_SOURCE`"),
+    ] {
+        let failure = make_override(text, "/x/s.sh", &[ask], None).unwrap_err();
+        assert!(failure.message.contains(expect), "{text}: {}", failure.message);
+    }
+}
+
+#[test]
+fn a_program_from_a_variable_is_a_server() {
+    let text =
+        "#!/usr/bin/env bash\nexport X=1\nexec \"${BIN:-srv}\" lab serve --deployment \"$DEPLOYMENT\" --port 1\n";
+    let asks = [env("X", None), flag("--mhc-gemm", None, true), flag("--kv", Some("int4"), true)];
+    let made = make_override(text, "/x/s.sh", &asks, None).unwrap();
+    assert!(made.text.contains("unset X\nexec") && made.text.ends_with("--port 1 --kv int4\n"), "{}", made.text);
+    check_run(text, &asks, &[("DEPLOYMENT", "/d/1")]);
+}
+
+#[test]
+fn the_port_tells_two_servers_apart() {
+    let text = "python -m srv --port 1 &\npython -m srv --port 2 &\nwait\n";
+    let made = make_override(text, "/x/s.sh", &[flag("--a", Some("b"), true)], Some(2)).unwrap();
+    assert!(made.text.contains("--port 1 &\n") && made.text.contains("--port 2 --a b &"), "{}", made.text);
+}
+
+proptest! {
+    #[test]
+    fn without_asks_only_the_header_differs(text in "[ -~\n]{0,300}") {
+        if !text.contains("BASH_SOURCE") && !text.starts_with("#!") {
+            let made = make_override(&text, "/x/s.sh", &[], None).unwrap();
+            prop_assert_eq!(made.text.strip_prefix(&made.header), Some(text.as_str()));
+        }
+    }
+
+    #[test]
+    fn levels_read_back_as_asked(
+        value in "[ -~]{0,12}", form in 0..6_usize, old in "[a-z0-9]{0,4}",
+    ) {
+        let forms = [
+            format!("export A={old}\nsrv --p 1\n"), format!("A={old} srv --p 1\n"), "srv --p 1\n".to_owned(),
+            format!("export A={old}\nexport A=x\nexec srv --p 1\n"), format!("export B=1 A='{old}'\nnohup srv --p 1 &\n"),
+            format!("export A=\"{old}\"\n. ./more\nsrv --p 1\n"),
+        ];
+        let asks = [env("A", Some(&value)), flag("--v", Some(&format!("v{value}")), true)];
+        let made = make_override(&forms[form], "/x/s.sh", &asks, None).unwrap();
+        let back = read(&made.text);
+        prop_assert_eq!(back.variables["A"].value.as_ref().and_then(Text::known), Some(value.as_str()), "{}", made.text);
+        let flag = back.flags.iter().find(|f| f.name == "--v").unwrap();
+        prop_assert_eq!(flag.value.known().map(str::to_owned), Some(format!("v{value}")));
+    }
+}

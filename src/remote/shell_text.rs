@@ -1,0 +1,243 @@
+//! The POSIX shell texts of a change. Pure: each text is shown, journaled and run exactly as built here.
+
+use super::script::Override;
+use crate::engine::procedure::Failure;
+
+/// Where one start leaves its traces: `RUN.pid` (pid and start ticks), `RUN.offset` (length of the log
+/// before it) and `RUN.exit` (exit status).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Start<'a> {
+    /// Script that bash runs.
+    pub(super) file: &'a str,
+    /// Options for bash.
+    pub(super) options: &'a [String],
+    /// Folder it is run in.
+    pub(super) folder: &'a str,
+    /// The log.
+    pub(super) log: &'a str,
+    /// Path of the traces without their ending.
+    pub(super) run: &'a str,
+}
+
+/// Start ticks of a live process; nothing for one that is gone or a zombie.
+const TICKS: &str = r#"ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'; }"#;
+
+/// A word in quotes where it needs them.
+pub(super) fn quote(text: &str) -> Result<String, Failure> {
+    shlex::try_quote(text)
+        .map(std::borrow::Cow::into_owned)
+        .map_err(|_| Failure::new("a path with a NUL byte cannot be used"))
+}
+
+/// Writes an override from the script's own bytes and the changes, so that no other part of the script is shown.
+pub(super) fn write_override(made: &Override, script: &str, original: &[u8], file: &str) -> Result<String, Failure> {
+    let folder = file.rsplit_once('/').map_or(".", |(folder, _)| folder);
+    let mut parts = vec![format!("printf '%s' {}", quote(&made.header)?)];
+    let mut at = 0;
+    let source = quote(script)?;
+    let copy = |from: usize, to: usize| format!("tail -c +{} {source} | head -c {}", from + 1, to - from);
+    for edit in &made.edits {
+        if edit.at.start > at {
+            parts.push(copy(at, edit.at.start));
+        }
+        if !edit.text.is_empty() {
+            parts.push(format!("printf '%s' {}", quote(&edit.text)?));
+        }
+        at = edit.at.end;
+    }
+    if original.len() > at {
+        parts.push(copy(at, original.len()));
+    }
+    let (file, changed) = (quote(file)?, quote(&format!("{script} has changed since this was planned"))?);
+    Ok(format!(
+        "mkdir -p {folder} && umask 077 || exit 1\n\
+         [ \"$(cksum <{source})\" = '{before}' ] || {{ echo {changed} >&2; exit 1; }}\n\
+         {{ {parts}; }} >{file}.new &&\n\
+         [ \"$(cksum <{file}.new)\" = '{after}' ] && bash -n {file}.new && mv {file}.new {file} ||\n\
+         {{ rm -f {file}.new; exit 1; }}",
+        folder = quote(folder)?,
+        before = cksum(original),
+        after = cksum(made.text.as_bytes()),
+        parts = parts.join(" &&\n  "),
+    ))
+}
+
+/// Whether an override stands there as it should.
+pub(super) fn override_stands(made: &Override, file: &str) -> Result<String, Failure> {
+    let file = quote(file)?;
+    Ok(format!("[ -r {file} ] && [ \"$(cksum <{file})\" = '{}' ]", cksum(made.text.as_bytes())))
+}
+
+/// Ends exactly this process: asks, waits, and only then forces.
+pub(super) fn stop(pid: u32, ticks: u64) -> String {
+    format!(
+        "{TICKS}\n\
+         runs() {{ [ \"$(ticks {pid})\" = {ticks} ]; }}\n\
+         runs || exit 0\n\
+         kill -TERM {pid}\n\
+         i=0; while runs && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done\n\
+         # Still there after 30 s.\n\
+         runs && echo 'did not end within 30 s of SIGTERM: SIGKILL' && kill -KILL {pid}\n\
+         i=0; while runs && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         ! runs"
+    )
+}
+
+/// Starts a script detached from this program.
+pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
+    let mut words = vec!["bash".to_owned()];
+    for option in start.options {
+        words.push(quote(option)?);
+    }
+    let (run, runs) = (quote(start.run)?, start.run.rsplit_once('/').map_or(".", |(folder, _)| folder));
+    let (file, gone) = (quote(start.file)?, quote(&format!("{} cannot be read", start.file))?);
+    Ok(format!(
+        "{TICKS}\n\
+         {already} && exit 0\n\
+         [ -r {file} ] || {{ echo {gone} >&2; exit 1; }}\n\
+         mkdir -p {runs} && cd {folder} && : >>{log} || exit 1\n\
+         rm -f {run}.exit; wc -c <{log} >{run}.offset\n\
+         setsid nohup sh -c '\n\
+         \x20 echo \"$$ $(sed \"s/.*) //\" /proc/$$/stat | cut -d \" \" -f 20)\" >\"$2.pid\"\n\
+         \x20 {bash} \"$1\"\n\
+         \x20 echo $? >\"$2.exit\"\n\
+         ' patchbench {file} {run} >>{log} 2>&1 </dev/null &\n\
+         i=0; while [ ! -s {run}.pid ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i+1)); done\n\
+         [ -s {run}.pid ]",
+        already = started_condition(&run),
+        runs = quote(runs)?,
+        folder = quote(start.folder)?,
+        log = quote(start.log)?,
+        bash = words.join(" ").replace('\'', "'\\''"),
+    ))
+}
+
+fn started_condition(run: &str) -> String {
+    format!("[ -s {run}.pid ] && read -r pid ticks <{run}.pid && [ \"$(ticks \"$pid\")\" = \"$ticks\" ]")
+}
+
+/// Whether a start was made and has not ended; says the pid.
+pub(super) fn started(run: &str) -> Result<String, Failure> {
+    Ok(format!("{TICKS}\n{} && echo \"started as $pid\"", started_condition(&quote(run)?)))
+}
+
+/// Whether nothing of a start runs any more.
+pub(super) fn not_started(run: &str) -> Result<String, Failure> {
+    Ok(format!("{TICKS}\n! {{ {}; }}", started_condition(&quote(run)?)))
+}
+
+/// Whether a start was made, be it ended or not; says the pid.
+pub(super) fn was_started(run: &str) -> Result<String, Failure> {
+    let run = quote(run)?;
+    Ok(format!("[ -s {run}.pid ] && read -r pid ticks <{run}.pid && echo \"started as $pid\""))
+}
+
+/// Ends everything that a start brought up: the members of its session.
+pub(super) fn end_start(run: &str) -> Result<String, Failure> {
+    let run = quote(run)?;
+    Ok(format!(
+        "{TICKS}\n\
+         [ -s {run}.pid ] && read -r pid ticks <{run}.pid || exit 0\n\
+         # Another process has the number now: nothing of ours is left.\n\
+         now=$(ticks \"$pid\"); [ -n \"$now\" ] && [ \"$now\" != \"$ticks\" ] && exit 0\n\
+         members() {{\n\
+         \x20 cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\\([0-9]*\\) .*) /\\1 /' |\n\
+         \x20   awk -v s=\"$pid\" '$5 == s && $1 != s && $2 != \"Z\" {{ print $1 }}'\n\
+         }}\n\
+         m=$(members); [ -z \"$m\" ] || kill -TERM $m 2>/dev/null\n\
+         i=0; while [ -n \"$(members)\" ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done\n\
+         # Still there after 30 s.\n\
+         m=$(members); [ -z \"$m\" ] || kill -KILL $m 2>/dev/null\n\
+         i=0; while [ -n \"$(members)\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         i=0; while [ \"$(ticks \"$pid\")\" = \"$ticks\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         [ -z \"$(members)\" ] && rm -f {run}.pid {run}.exit {run}.offset"
+    ))
+}
+
+/// What `cksum` prints for these bytes: the CRC of POSIX and the length.
+pub(super) fn cksum(bytes: &[u8]) -> String {
+    let step = |mut crc: u32, byte: u8| {
+        crc ^= u32::from(byte) << 24;
+        for _ in 0..8 {
+            crc = if crc & 0x8000_0000 == 0 { crc << 1 } else { (crc << 1) ^ 0x04c1_1db7 };
+        }
+        crc
+    };
+    let mut crc = bytes.iter().fold(0, |crc, b| step(crc, *b));
+    let mut len = bytes.len();
+    while len > 0 {
+        crc = step(crc, (len & 0xff) as u8);
+        len >>= 8;
+    }
+    format!("{} {}", !crc, bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::remote::script::{Ask, make_override};
+
+    fn sh(script: &str) -> (bool, String) {
+        let end = Command::new("sh").arg("-c").arg(script).output().unwrap();
+        (end.status.success(), String::from_utf8_lossy(&end.stderr).into_owned())
+    }
+
+    #[test]
+    fn cksum_is_that_of_posix() {
+        for (bytes, expect) in [(&b""[..], "4294967295 0"), (b"a", "1220704766 1"), (b"123456789", "930766865 9")] {
+            assert_eq!(cksum(bytes), expect);
+        }
+    }
+
+    #[test]
+    fn an_override_is_written_from_the_scripts_own_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("it's a script.sh").display().to_string();
+        let text = "#!/bin/bash\nexport HF_TOKEN=hf_secret1\nexport X=1\nexec srv --p 1\n";
+        fs_err::write(&script, text).unwrap();
+        let ask = Ask { switch: "X".into(), value: Some("it's 2".into()), takes_value: true };
+        let made = make_override(text, &script, &[ask], None).unwrap();
+        let file = folder.path().join("a b/over.sh").display().to_string();
+        let write = write_override(&made, &script, text.as_bytes(), &file).unwrap();
+        assert!(!write.contains("hf_secret1"), "a secret of the script would be journaled: {write}");
+        assert!(!sh(&override_stands(&made, &file).unwrap()).0);
+        for _ in 0..2 {
+            assert!(sh(&write).0);
+            assert_eq!(fs_err::read_to_string(&file).unwrap(), made.text);
+        }
+        assert!(sh(&override_stands(&made, &file).unwrap()).0);
+        assert_eq!(fs_err::read_to_string(&script).unwrap(), text);
+        fs_err::write(&script, format!("{text}\n")).unwrap();
+        fs_err::remove_file(&file).unwrap();
+        let (ok, err) = sh(&write);
+        assert!(!ok && err.contains("has changed since this was planned"), "{err}");
+        assert!(!std::path::Path::new(&file).exists());
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("s.sh").display().to_string();
+        fs_err::write(&script, "srv --p 1\n").unwrap();
+        let made = make_override("srv --p 1\n", &script, &[], None).unwrap();
+        let write = write_override(&made, &script, b"srv --p 1\n", &format!("{script}/over.sh")).unwrap();
+        assert!(!sh(&write).0);
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_full_disk_leaves_nothing() {
+        let made = make_override("srv --p 1\n", "/dev/null", &[], None).unwrap();
+        // The file cannot be larger than nothing: what a full disk does to a write.
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("s.sh").display().to_string();
+        fs_err::write(&script, "srv --p 1\n").unwrap();
+        let file = folder.path().join("over.sh").display().to_string();
+        let write = write_override(&made, &script, b"srv --p 1\n", &file).unwrap();
+        let (ok, _) = sh(&format!("trap '' XFSZ; ulimit -f 0; {write}"));
+        assert!(!ok);
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1, "a half-written file is left");
+    }
+}

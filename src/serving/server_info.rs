@@ -1,0 +1,195 @@
+//! What a server says about its resolved configuration. Pure.
+//!
+//! Values of `internal_states[0]` win over the top level, which only repeats what was asked for; both are kept.
+//! Secrets are taken out here, before anything else sees the answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+/// Names whose values are never kept. `SGLang` answers them in clear.
+const SECRETS: [&str; 10] = [
+    "api_key",
+    "admin_api_key",
+    "hf_token",
+    "auth_token",
+    "access_token",
+    "password",
+    "secret",
+    "authorization",
+    "ssl_keyfile_password",
+    "grpc_auth",
+];
+
+/// One value with its source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InfoValue {
+    /// The value that counts.
+    pub value: Value,
+    /// Where it stands.
+    pub source: InfoSource,
+    /// What the top level says, where that is another value.
+    pub asked: Option<Value>,
+}
+
+/// Where a value stands in the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InfoSource {
+    /// At the top level.
+    TopLevel,
+    /// In `internal_states[0]`: after the decisions of the server.
+    InternalState,
+}
+
+/// A server's resolved configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerInfo {
+    /// Name to value.
+    pub values: BTreeMap<String, InfoValue>,
+    /// Dotted paths of secrets that were set and taken out.
+    pub withheld: Vec<String>,
+    /// Number of internal states; the first one was read.
+    pub internal_states: usize,
+}
+
+impl ServerInfo {
+    /// The value that counts; `None` is *the answer does not speak of it*, which is not "unset".
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.values.get(name).map(|v| &v.value)
+    }
+}
+
+/// Reads the answer of `/server_info`; `None` if it is no object.
+pub fn read(answer: Value) -> Option<ServerInfo> {
+    let Value::Object(mut top) = answer else { return None };
+    let mut info = ServerInfo::default();
+    let states = match top.remove("internal_states") {
+        Some(Value::Array(states)) => states,
+        _ => Vec::new(),
+    };
+    info.internal_states = states.len();
+    withhold(&mut top, "", &mut info.withheld);
+    for (name, value) in top {
+        info.values.insert(name, InfoValue { value, source: InfoSource::TopLevel, asked: None });
+    }
+    if let Some(Value::Object(mut state)) = states.into_iter().next() {
+        withhold(&mut state, "internal_states.0.", &mut info.withheld);
+        for (name, value) in state {
+            add_internal(&mut info.values, name, value);
+        }
+    }
+    Some(info)
+}
+
+fn add_internal(values: &mut BTreeMap<String, InfoValue>, name: String, value: Value) {
+    let asked = match values.get(&name) {
+        // A null of the internal state says only that nothing was decided there.
+        Some(top) if value.is_null() || top.value == value => return,
+        Some(top) => Some(top.value.clone()),
+        None => None,
+    };
+    values.insert(name, InfoValue { value, source: InfoSource::InternalState, asked });
+}
+
+/// Whether the name is one of a secret.
+pub fn is_secret(name: &str) -> bool {
+    let name = name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_");
+    SECRETS.iter().any(|s| name == *s || (name.ends_with(s) && name[..name.len() - s.len()].ends_with('_')))
+}
+
+/// Takes secrets out of an object, at any depth; a secret that is null stays, because it says "not set".
+pub fn withhold(object: &mut Map<String, Value>, path: &str, withheld: &mut Vec<String>) {
+    object.retain(|name, value| {
+        let secret = is_secret(name) && !value.is_null();
+        if secret {
+            withheld.push(format!("{path}{name}"));
+        }
+        !secret
+    });
+    for (name, value) in object.iter_mut() {
+        match value {
+            Value::Object(inner) => withhold(inner, &format!("{path}{name}."), withheld),
+            Value::Array(items) => {
+                for (i, item) in items.iter_mut().enumerate() {
+                    if let Value::Object(inner) = item {
+                        withhold(inner, &format!("{path}{name}.{i}."), withheld);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn a29() -> ServerInfo {
+        let text = include_str!("../../tests/artefacts/A29_sglang_get_server_info.json");
+        read(serde_json::from_str(text).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_internal_state_wins_where_it_differs() {
+        let info = a29();
+        for (name, value) in [
+            ("decode_attention_backend", json!("fa3")),
+            ("prefill_attention_backend", json!("fa3")),
+            ("disable_chunked_prefix_cache", json!(true)),
+            ("pp_max_micro_batch_size", json!(128)),
+        ] {
+            assert_eq!(info.get(name), Some(&value), "{name}");
+            assert_eq!(info.values[name].source, InfoSource::InternalState, "{name}");
+        }
+        assert_eq!(info.values["decode_attention_backend"].asked, Some(Value::Null));
+        assert_eq!(info.values["disable_chunked_prefix_cache"].asked, Some(json!(false)));
+    }
+
+    #[test]
+    fn the_rest_of_the_public_answer_is_read() {
+        let info = a29();
+        assert_eq!(info.get("disable_cuda_graph"), Some(&json!(true)));
+        assert_eq!(info.get("cuda_graph_bs"), Some(&json!([1, 2, 4])));
+        assert_eq!(info.get("chunked_prefill_size"), Some(&json!(8192)));
+        assert_eq!(info.get("max_total_num_tokens"), Some(&json!(20480)));
+        assert_eq!(info.get("max_req_input_len"), Some(&json!(20474)));
+        assert!(info.get("version").is_some());
+        assert_eq!(info.internal_states, 1);
+    }
+
+    #[test]
+    fn secrets_are_taken_out_at_any_depth() {
+        let info = read(json!({
+            "api_key": "sk-1", "admin_api_key": null, "max_total_tokens": 5, "tokenizer_path": "t",
+            "nested": {"HF-TOKEN": "hf_1", "ok": 1}, "list": [{"my_api_key": "x"}],
+            "internal_states": [{"api_key": "sk-2"}],
+        }))
+        .unwrap();
+        let withheld: std::collections::BTreeSet<&str> = info.withheld.iter().map(String::as_str).collect();
+        let expect = ["api_key", "nested.HF-TOKEN", "list.0.my_api_key", "internal_states.0.api_key"];
+        assert_eq!(withheld, expect.into_iter().collect());
+        let text = format!("{info:?}");
+        assert!(!text.contains("sk-") && !text.contains("hf_1"), "{text}");
+        assert_eq!(info.get("admin_api_key"), Some(&Value::Null));
+        assert_eq!(info.get("max_total_tokens"), Some(&json!(5)));
+    }
+
+    #[test]
+    fn names_of_secrets_and_look_alikes() {
+        for name in ["api_key", "--api-key", "API_KEY", "router_api_key", "hf-token", "ssl_keyfile_password"] {
+            assert!(is_secret(name), "{name}");
+        }
+        for name in ["max_total_tokens", "tokenizer_path", "kv_cache_dtype", "random_seed", "chunked_prefill_size"] {
+            assert!(!is_secret(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_kind_is_nothing() {
+        assert_eq!(read(json!([1])), None);
+        assert_eq!(read(json!("ready")), None);
+        assert_eq!(read(json!({"internal_states": "?", "a": 1})).unwrap().internal_states, 0);
+    }
+}
