@@ -157,14 +157,14 @@ mod screen {
             }
         }
         let theme = match config.text("theme") {
-            "default" => Theme::default(),
+            "default" => Theme::Dark,
             name => Theme::parse(name).ok_or_else(|| {
                 Failed::usage(ErrorCode::Config, format!("there is no theme `{name}`"))
                     .hint("there are dark, light and mono")
             })?,
         };
         let mut look = Look::from_env(theme, &LookEnv::read());
-        look.ascii |= config.switch("ascii");
+        look.ascii |= config.is_on("ascii");
         let (keymap, wrong) = keymap(context)?;
         remarks.extend(wrong);
         Ok(Setup { mode: Mode::Live(ActorRole::Driver), look, keymap, layouts, remarks })
