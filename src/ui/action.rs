@@ -12,7 +12,7 @@ use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::table;
 use crate::recall::trial::ProbeForm;
-use crate::ui::derived::Derived;
+use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
 use crate::ui::pane::PaneId;
 use crate::ui::theme::Theme;
@@ -253,10 +253,8 @@ fn target_or_selected(arg: Option<&&str>, context: &Context<'_>) -> Result<Strin
 
 /// The level that runs on every target of the patch; `None` where it is unknown or they differ.
 fn running_level<'a>(state: &'a State, case: &Case, patch: &Patch, only: Option<&str>) -> Option<&'a str> {
-    let mut levels = patch.targets_in(case).filter(|t| only.is_none_or(|o| o == t.name)).map(|t| {
-        let truth = state.targets.get(&t.name)?.truth.as_ref()?;
-        truth.levels.get(&patch.id)?.as_deref()
-    });
+    let targets = patch.targets_in(case).filter(|t| only.is_none_or(|o| o == t.name));
+    let mut levels = targets.map(|t| level_of(state, &t.name, &patch.id).0);
     let first = levels.next()??;
     levels.all(|l| l == Some(first)).then_some(first)
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::ids::BootId;
-use crate::engine::state::{State, TrialEntry};
+use crate::engine::state::{Boot, State, TrialEntry};
 use crate::recall::trial::{Outcome, ProbeForm, Trial};
 
 /// Trials of one kind, counted.
@@ -57,6 +57,33 @@ pub fn wilson(fail: u32, n: u32) -> (f64, f64) {
     let centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
     let half = (z2 * (p * (1.0 - p) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
     ((centre - half).max(0.0), (centre + half).min(1.0))
+}
+
+/// The level that a patch runs with on a target, and where that is known from; `None` is unknown.
+///
+/// The newer of the last reading and the proof of the running boot counts.
+pub fn level_of<'a>(state: &'a State, target: &str, patch: &str) -> (Option<&'a str>, String) {
+    let Some(entry) = state.targets.get(target) else { return (None, "not read yet".into()) };
+    let boot = proven_after_reading(state, target);
+    if let Some(boot) = boot {
+        if let Some(level) = boot.proof.levels.get(patch) {
+            return (Some(level), format!("the proof of boot {}", boot.id));
+        }
+        if let Some(why) = boot.proof.unverified.get(patch) {
+            return (None, why.clone());
+        }
+    }
+    let Some(truth) = &entry.truth else { return (None, "not read yet".into()) };
+    let level = truth.levels.get(patch).and_then(Option::as_deref);
+    (level, truth.level_sources.get(patch).map_or_else(|| "not read".into(), Clone::clone))
+}
+
+/// The running boot of a target, where it was proven after the last reading.
+pub fn proven_after_reading<'a>(state: &'a State, target: &str) -> Option<&'a Boot> {
+    let entry = state.targets.get(target)?;
+    let boot = state.boots.get(&entry.boot?)?;
+    let newer = entry.truth.as_ref().is_none_or(|t| boot.proof.proven_at > t.at);
+    newer.then_some(&**boot)
 }
 
 /// A level for each `patch@target`.

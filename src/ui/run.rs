@@ -135,7 +135,7 @@ pub async fn run_on<B: Backend>(
                 }
                 app.take_dirty();
                 last_frame = Some(Instant::now());
-                tick = Instant::now() + app.next_tick().unwrap_or(Duration::from_secs(3600));
+                tick = Instant::now() + app.next_tick().unwrap_or(Duration::from_hours(1));
             } else {
                 app.mark_dirty();
                 tick = due;

@@ -1,6 +1,7 @@
 //! A rich session in the middle of an investigation, and helpers to draw it. For the tests of the screens.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -144,10 +145,12 @@ pub fn case(production: bool) -> Case {
     }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "a layer of a row is an option")]
 fn claim(value: Option<&str>, source: &str, line: Option<u32>) -> Option<Claim> {
     Some(Claim { value: value.map(Untrusted::from), known: Known::Yes, source: source.into(), line, blind_to: None })
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "a layer of a row is an option")]
 fn unknown(because: &str, source: &str) -> Option<Claim> {
     Some(Claim {
         value: None,
@@ -491,8 +494,7 @@ pub fn rich() -> State {
     }
     state.trials = trials().into_iter().collect();
     state.micro.push_back(micro());
-    state.search =
-        Some(Arc::new(Search { patches: vec!["triton-indexer".into(), "mhc-bf16".into()], ..Search::default() }));
+    state.search = Some(Arc::new(Search { patches: vec!["triton-indexer".into(), "mhc-bf16".into()] }));
     state.symptom = Some(Symptom { rate: 0.75, lower: 0.55, trials: 24 });
     let verdict = |id: &str, verdict, on: (u32, u32), off: (u32, u32), bound, why: &str| {
         Arc::new(Verdict {

@@ -10,6 +10,7 @@ use ratatui::text::Line;
 use super::{Outcome, Scroll, closes, frame, middle};
 use crate::engine::ids::ProcedureId;
 use crate::engine::procedure::Procedure;
+use crate::ui::derived::level_of;
 use crate::ui::pane::jobs::step_lines;
 use crate::ui::pane::{View, fact, wrap_lines};
 use crate::ui::text;
@@ -121,9 +122,8 @@ fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
     let target = view.state.case.as_ref().and_then(|c| c.target(&procedure.target));
     let host = target.map_or("unknown host", |t| t.host.as_str());
     let mut out = vec![fact(view, "acts on", format!("{} on {host}", procedure.target), Role::Strong)];
-    let now = view.state.targets.get(&procedure.target).and_then(|t| t.truth.as_ref());
     for (patch, level) in &procedure.levels {
-        let before = now.and_then(|t| t.levels.get(patch)).and_then(Option::as_deref);
+        let (before, _) = level_of(view.state, &procedure.target, patch);
         if before == Some(level) {
             continue;
         }

@@ -6,7 +6,7 @@ use super::{FACT, Heading, View, fact};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
-use crate::ui::derived::Count;
+use crate::ui::derived::{Count, level_of};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{Cell, Column, Source};
@@ -90,10 +90,7 @@ pub fn levels_of<'a>(view: &View<'a>, patch: &Patch) -> Vec<(&'a str, Option<&'a
     case.targets
         .iter()
         .filter(|t| patch.targets_in(case).any(|p| p.name == t.name))
-        .map(|t| {
-            let truth = view.state.targets.get(&t.name).and_then(|s| s.truth.as_ref());
-            (t.name.as_str(), truth.and_then(|r| r.levels.get(&patch.id)).and_then(Option::as_deref))
-        })
+        .map(|t| (t.name.as_str(), level_of(view.state, &t.name, &patch.id).0))
         .collect()
 }
 
@@ -210,8 +207,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         None => out.push(fact(view, "verdict", format!("none yet; {} looks for one", view.key("isolate")), Role::Dim)),
     }
     for (target, level) in levels_of(view, patch) {
-        let truth = view.state.targets.get(target).and_then(|t| t.truth.as_ref());
-        let source = truth.and_then(|t| t.level_sources.get(key)).map_or("not read yet", String::as_str);
+        let (_, source) = level_of(view.state, target, key);
         let (word, role) = match level {
             Some(l) => (l.to_owned(), if l == patch.suspect { Role::Warn } else { Role::Text }),
             None => ("unknown".into(), Role::Unknown),
@@ -219,7 +215,14 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         out.push(Line::from(vec![
             view.span(text::fit("runs", FACT), Role::Dim),
             view.span(word, role),
-            view.span(format!(" on {target}, from {source}"), Role::Dim),
+            view.span(
+                if level.is_some() {
+                    format!(" on {target}, from {source}")
+                } else {
+                    format!(" on {target}: {source}")
+                },
+                Role::Dim,
+            ),
         ]));
     }
     let levels = patch.gate.levels().map_or_else(String::new, |levels| {

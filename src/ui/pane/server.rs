@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus};
+use crate::ui::derived::proven_after_reading;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::sparkline;
@@ -198,7 +199,14 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
         let state = view.state.targets.get(&target.name);
         let truth = state.and_then(|s| s.truth.as_ref());
         let mut spans = vec![view.span(text::fit(&target.name, 8), Role::Strong), Span::raw(" ")];
+        let proven = proven_after_reading(view.state, &target.name);
         match truth {
+            _ if proven.is_some() => {
+                let pid = proven.map_or(0, |b| b.proof.process.pid);
+                spans.push(view.span("started", Role::Good));
+                let lead = if narrow { "  " } else { "  pid " };
+                spans.push(view.span(format!("{lead}{pid}"), Role::Text));
+            }
             None => spans.push(view.span("not read yet", Role::Unknown)),
             Some(t) => {
                 let (word, role) = server_words(t.status);
