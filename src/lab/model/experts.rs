@@ -122,8 +122,7 @@ mod tests {
 
     #[test]
     fn softplus_root_golden_values() {
-        let expect =
-            [(-20.0, 4.539_99e-5), (-2.0, 0.356_269_6), (0.0, 0.832_554_6), (2.0, 1.458_4), (20.0, 4.472_136)];
+        let expect = [(-20.0, 4.539_99e-5), (-2.0, 0.356_269_6), (0.0, 0.832_554_6), (2.0, 1.458_4), (20.0, 4.472_136)];
         for (x, want) in expect {
             assert!((softplus(x).sqrt() - want).abs() < 1e-5 * want.max(1e-3), "{x}");
         }
