@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use crate::engine::ids::BootId;
 use crate::engine::state::{Boot, State, TrialEntry};
+use crate::isolate::estimate::estimate;
+use crate::recall::diagnosis::diagnosis;
 use crate::recall::trial::{Outcome, ProbeForm, Trial};
 
 /// Trials of one kind, counted.
@@ -45,18 +47,6 @@ impl Count {
     pub fn rate(&self) -> Option<f64> {
         (self.n > 0).then(|| f64::from(self.fail) / f64::from(self.n))
     }
-}
-
-/// The two-sided 95 % Wilson interval of a failure rate.
-pub fn wilson(fail: u32, n: u32) -> (f64, f64) {
-    if n == 0 {
-        return (0.0, 1.0);
-    }
-    let (n, z2) = (f64::from(n), 1.959_964_f64.powi(2));
-    let p = f64::from(fail) / n;
-    let centre = (p + z2 / (2.0 * n)) / (1.0 + z2 / n);
-    let half = (z2 * (p * (1.0 - p) / n + z2 / (4.0 * n * n))).sqrt() / (1.0 + z2 / n);
-    ((centre - half).max(0.0), (centre + half).min(1.0))
 }
 
 /// The level that a patch runs with on a target, and where that is known from; `None` is unknown.
@@ -101,11 +91,16 @@ pub fn depth_key(depth: f64) -> u32 {
 #[derive(Clone, Debug, Default)]
 pub struct Derived {
     seen: usize,
+    running: BTreeSet<BootId>,
     last: Option<Arc<Trial>>,
     /// By patch and level, whatever the other patches were.
     pub levels: BTreeMap<(String, String), Count>,
     /// By arm, in the order in which arms were first met.
     pub arms: Vec<(Arm, Count)>,
+    /// What the trials of the running boots have in common, in sentences.
+    pub remarks: Vec<String>,
+    /// Where the search stands and how long it will take, while it goes on.
+    pub search: Option<String>,
     /// The matrix of all trials.
     pub all: BTreeMap<CellKey, Count>,
     /// The matrix of the trials of each set of boots, and the order in which the sets were first met.
@@ -126,6 +121,17 @@ impl Derived {
         for entry in &state.trials.skip(self.seen) {
             self.take(entry);
         }
+        let running: BTreeSet<BootId> = state.targets.values().filter_map(|t| t.boot).collect();
+        if self.seen != state.trials.len() || self.running != running || !same {
+            let met = |t: &&TrialEntry| t.trial.boots.iter().all(|b| running.contains(b)) && !t.trial.boots.is_empty();
+            let trials = state.trials.iter().filter(met).map(|t| &*t.trial);
+            self.remarks = diagnosis(trials).into_iter().map(|r| r.text).collect();
+            self.running = running;
+        }
+        self.search = state.search.as_ref().filter(|s| s.is_active()).map(|s| {
+            let left = estimate(state);
+            format!("{}; about {} boots, {:.1} min to go", s.headline(), left.boots, left.minutes)
+        });
         self.seen = state.trials.len();
     }
 

@@ -1,6 +1,7 @@
 //! The cheapest next step of an investigation, in one line, from what is known. Pure.
 
 use crate::engine::state::{ProcedureStatus, State};
+use crate::isolate::estimate::next_step_hint;
 use crate::isolate::verdict::Finding;
 use crate::truth::ServerStatus;
 
@@ -22,8 +23,8 @@ pub fn step(state: &State) -> String {
             p.procedure.title, p.procedure.id, p.procedure.id
         );
     }
-    if let Some(search) = state.search.as_ref().filter(|s| s.is_active()) {
-        return format!("the search goes on by itself ({}); `:stop-isolation` ends it", search.headline());
+    if state.search.as_ref().is_some_and(|s| s.is_active()) {
+        return format!("{}; `:stop-isolation` ends it", next_step_hint(state));
     }
     if let Some(job) = state.running_jobs().next() {
         return format!("{} runs; its result comes by itself, `c` cancels it", job.title);

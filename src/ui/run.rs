@@ -119,16 +119,20 @@ pub async fn run_on<B: Backend>(
     let mut app = App::new(options.setup, first, Timestamp::now());
     let mut last_frame: Option<Instant> = None;
     let mut tick = Instant::now();
+    let mut next: Option<(u64, String)> = None;
     tokio::pin!(stop);
     loop {
         if app.take_dirty() || last_frame.is_none() {
             let due = last_frame.map_or_else(Instant::now, |at| at + FRAME);
             if due <= Instant::now() {
                 let now = Timestamp::now();
-                let next = (options.next)(app.state());
+                if next.as_ref().is_none_or(|(seq, _)| *seq != app.state().seq) {
+                    next = Some((app.state().seq, (options.next)(app.state())));
+                }
+                let next = next.as_ref().map_or("", |(_, line)| line);
                 let drawn = outside.begin_frame().is_ok()
                     && terminal
-                        .draw(|f| app.draw(f, now, &next))
+                        .draw(|f| app.draw(f, now, next))
                         .is_ok_and(|done| outside.end_frame(done.buffer).is_ok());
                 if !drawn {
                     return Exit::TerminalLost;

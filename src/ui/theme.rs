@@ -19,9 +19,10 @@ pub enum Palette {
 }
 
 /// A named theme.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Theme {
     /// For dark terminals.
+    #[default]
     Dark,
     /// For light terminals.
     Light,

@@ -23,7 +23,7 @@ use patchbench::engine::state::{
 };
 use patchbench::isolate::plan::Search;
 use patchbench::isolate::verdict::{ArmCount, Finding, Subject, SubjectKind, Symptom, Verdict};
-use patchbench::kernel::report::{CandidateVerdict, Curve, CurveMode, ErrorClass, MicroReport};
+use patchbench::kernel::report::{CandidateVerdict, Control, Curve, CurveMode, Decisions, ErrorClass, MicroReport};
 use patchbench::recall::trial::{FailKind, Outcome, ProbeForm, Trial, TrialKey};
 use patchbench::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth};
 use patchbench::ui::app::{App, Mode, Setup};
@@ -360,6 +360,23 @@ fn micro() -> Arc<MicroReport> {
             curve("tf32", CurveMode::Compounded, 2.5e-4, 1.2),
         ],
         floor: vec![curve("bf16 stream", CurveMode::Compounded, 1.8e-3, 1.22)],
+        parts: Vec::new(),
+        decisions: vec![Decisions {
+            candidate: "bf16".into(),
+            positions: 256,
+            flips: 2,
+            flips_beyond_floor: 0,
+            widest_flipped: Some(0.01),
+            largest_shift: Some(0.04),
+            expert_choices: 1536,
+            expert_flips: 3,
+        }],
+        controls: vec![Control {
+            name: "transposed".into(),
+            caught: true,
+            says: "error 1.4 at every site".into(),
+            curves: Vec::new(),
+        }],
         verdicts: vec![
             CandidateVerdict {
                 candidate: "bf16".into(),
@@ -424,6 +441,7 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
                         url: "http://127.0.0.1:30002".into(),
                         log: "decode.log".into(),
                         log_offset: 0,
+                        pid_file: None,
                         readback: vec![Readback {
                             patch: "triton-indexer".into(),
                             level: "on".into(),
@@ -494,7 +512,8 @@ pub fn rich() -> State {
     }
     state.trials = trials().into_iter().collect();
     state.micro.push_back(micro());
-    state.search = Some(Arc::new(Search { patches: vec!["triton-indexer".into(), "mhc-bf16".into()] }));
+    state.search =
+        Some(Arc::new(Search { patches: vec!["triton-indexer".into(), "mhc-bf16".into()], ..Search::default() }));
     state.symptom = Some(Symptom { rate: 0.75, lower: 0.55, trials: 24 });
     let verdict = |id: &str, verdict, on: (u32, u32), off: (u32, u32), bound, why: &str| {
         Arc::new(Verdict {

@@ -214,7 +214,8 @@ fn conversation(seed: u64, length: usize, depth: f64) -> Conversation {
         say(&mut messages, &mut used, "system", &text);
     }
     let last = length - question.len() - 3;
-    let target = (length as f64 * depth) as usize;
+    // The deepest fact still leaves room for itself and the question.
+    let target = ((length as f64 * depth) as usize).min(last - told[0].len() - 24);
     if seed.is_multiple_of(2) {
         let mut text = told[1..].join(" ");
         let before = filler_of(&mut random, target.saturating_sub(used + text.len() + 3));
@@ -311,6 +312,22 @@ fn healthy_remembers_and_the_incident_forgets() {
             }
         }
     }
+}
+
+#[test]
+fn a_stale_prefix_forgets_when_warm_only() {
+    let scenario = named("stale-prefix").unwrap();
+    let server = TestServer::start(flags(""), switches(false), |gates| Plan::compile(&scenario, gates, 1, 1).unwrap());
+    let (mut cold, mut warm) = (0, 0);
+    for seed in 0..4 {
+        let Conversation { messages, answer, .. } = conversation(seed, 700, 0.3);
+        let body = json!({"messages": messages, "temperature": 0, "max_tokens": 60});
+        for right in [&mut cold, &mut warm] {
+            let (_, reply) = server.post("/v1/chat/completions", &body);
+            *right += usize::from(reply["choices"][0]["message"]["content"] == answer.as_str());
+        }
+    }
+    assert!(cold >= 3 && warm <= 1, "cold {cold}/4, warm {warm}/4 right");
 }
 
 #[test]

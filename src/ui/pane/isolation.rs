@@ -7,7 +7,8 @@ use ratatui::text::Line;
 use super::patches::finding_words;
 use super::{Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::isolate::verdict::{ArmCount, Finding, SubjectKind, Verdict};
-use crate::ui::derived::{Count, wilson};
+use crate::recall::matrix::wilson;
+use crate::ui::derived::Count;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{self, Cell, Column, Source};
@@ -113,7 +114,7 @@ fn arm_interval(count: &Count) -> String {
     if count.n == 0 {
         return format!("{} void", count.void);
     }
-    let (low, high) = wilson(count.fail, count.n);
+    let Some((low, high)) = wilson(count.fail, count.n) else { return "no trial counts".into() };
     let void = if count.void > 0 { format!(", {} void", count.void) } else { String::new() };
     format!("95 % between {:.0} and {:.0} %{void}", low * 100.0, high * 100.0)
 }
@@ -150,14 +151,10 @@ fn head_lines(view: &View<'_>) -> Vec<Line<'static>> {
         ]));
     }
     if let Some(search) = &view.state.search {
-        out.push(view.line(search_words(search), Role::Text));
+        let line = view.derived.search.clone().unwrap_or_else(|| search.headline());
+        out.push(view.line(line, Role::Text));
     }
     out
-}
-
-/// Where the search stands, in one line.
-fn search_words(search: &crate::isolate::plan::Search) -> String {
-    search.headline()
 }
 
 /// The symptom, the search, the table, the reason of the selected verdict.

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::patches::class_words;
-use super::{Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source};
+use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source};
 use crate::kernel::report::{CurveMode, MicroReport};
 use crate::ui::text;
 use crate::ui::theme::Role;
@@ -170,20 +170,46 @@ fn legend(view: &View<'_>, report: &MicroReport, series: &[Series], cursor: usiz
     out
 }
 
+/// A test that misses its known-bad twin proves nothing: that stands above all verdicts.
 fn verdict_lines(view: &View<'_>, report: &MicroReport) -> Vec<Line<'static>> {
-    report
-        .verdicts
-        .iter()
-        .map(|v| {
-            let (words, role) = class_words(v.class);
-            Line::from(vec![
-                view.span(format!("{} ", v.candidate), Role::Strong),
-                view.span(words, role),
-                view.span(format!("  {} ", v.says), Role::Text),
-                view.span(format!("({})", v.does_not_show), Role::Dim),
-            ])
-        })
-        .collect()
+    let missed = report.controls.iter().filter(|c| !c.caught).map(|c| {
+        Line::from(vec![
+            view.span("WORTHLESS ", Role::Bad),
+            view.span(format!("the test missed its known-bad twin `{}`: {}", c.name, c.says), Role::Text),
+        ])
+    });
+    let verdicts = report.verdicts.iter().map(|v| {
+        let (words, role) = class_words(v.class);
+        Line::from(vec![
+            view.span(format!("{} ", v.candidate), Role::Strong),
+            view.span(words, role),
+            view.span(format!("  {} ", v.says), Role::Text),
+            view.span(format!("({})", v.does_not_show), Role::Dim),
+        ])
+    });
+    missed.chain(verdicts).collect()
+}
+
+/// Decisions that flipped, and the known-bad twins.
+fn decision_lines(view: &View<'_>, report: &MicroReport) -> Vec<Line<'static>> {
+    let mut out = Vec::new();
+    for d in &report.decisions {
+        let said = format!(
+            "{}: {} of {} tokens flip, {} beyond the floor; {} of {} expert choices",
+            d.candidate, d.flips, d.positions, d.flips_beyond_floor, d.expert_flips, d.expert_choices
+        );
+        let role = if d.flips_beyond_floor > 0 { Role::Bad } else { Role::Text };
+        out.push(fact(view, "decisions", said, role));
+    }
+    for c in &report.controls {
+        let (word, role) = if c.caught { ("caught", Role::Good) } else { ("MISSED", Role::Bad) };
+        out.push(Line::from(vec![
+            view.span(text::fit("known bad", FACT), Role::Dim),
+            view.span(word, role),
+            view.span(format!("  {}: {}", c.name, c.says), Role::Text),
+        ]));
+    }
+    out
 }
 
 /// Everything about one microtest.
@@ -192,6 +218,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     let Some(i) = (0..rows.len()).find(|i| rows.key(*i) == key) else { return Vec::new() };
     let report = rows.reports[i];
     let mut out = verdict_lines(view, report);
+    out.extend(decision_lines(view, report));
     out.push(fact(view, "device", report.device.clone(), Role::Text));
     out.push(fact(view, "shape", report.shape.clone(), Role::Text));
     out.push(fact(view, "inputs", report.provenance.clone(), Role::Dim));

@@ -9,8 +9,9 @@ use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::engine::state::{State, TrialEntry};
+use crate::recall::matrix::wilson;
 use crate::recall::trial::{FailKind, Outcome, ProbeForm, Trial};
-use crate::ui::derived::{CellKey, Count, depth_key, wilson};
+use crate::ui::derived::{CellKey, Count, depth_key};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{self, Cell, Column, Source};
@@ -198,7 +199,13 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     let rows = source(PaneId::Recall, *view, st);
     st.list.refresh(rows.as_ref(), view.state.seq);
     let selected = st.list.row(st.list.position(), rows.as_ref()).and_then(|i| view.state.trials.get(i));
-    let lines = matrix(view, st, area.width as usize, selected.map(|t| &*t.trial));
+    let mut lines = matrix(view, st, area.width as usize, selected.map(|t| &*t.trial));
+    if !st.scope_all {
+        // The first sentence is the rate, which the title line says already.
+        let room = usize::from(area.height / 6);
+        let said: Vec<_> = view.derived.remarks.iter().skip(1).map(|r| view.line(r.clone(), Role::Dim)).collect();
+        lines.extend(super::wrap_lines(&said, area.width as usize).into_iter().take(room));
+    }
     let matrix_height = (lines.len() as u16).min(area.height);
     for (i, line) in lines.iter().take(matrix_height as usize).enumerate() {
         buffer.set_line(area.x, area.y + i as u16, line, area.width);
@@ -301,7 +308,7 @@ fn matrix_cell(view: &View<'_>, count: Option<&Count>, cell: usize, here: bool) 
     let c = count.cloned().unwrap_or_default();
     let mut words = c.fraction();
     if inner >= WIDE - 1 {
-        let (low, high) = wilson(c.fail, c.n);
+        let (low, high) = wilson(c.fail, c.n).unwrap_or((0.0, 1.0));
         words = format!("{words} {:.0}-{:.0}%", low * 100.0, high * 100.0);
     }
     let words = text::fit_right(&words, inner - usize::from(here));
