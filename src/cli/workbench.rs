@@ -104,7 +104,7 @@ mod screen {
             // An engine that is gone says so when the screen follows it.
             let _ = run.handle().send(run.actor.clone(), open).await;
             let exit = on_screen(context, &run, remarks).await;
-            leave(run, exit).await
+            leave(run, exit, After::Serving).await
         })
     }
 
@@ -120,7 +120,8 @@ mod screen {
             })
             .0;
             lab::end(&run).await;
-            leave(run, exit).await
+            // The lab is gone with its levels, so nothing is left changed.
+            leave(run, exit, After::Stopped).await
         })
     }
 
@@ -128,7 +129,7 @@ mod screen {
         block_on(async {
             let run = again::reopen(context, session)?;
             let exit = on_screen(context, &run, Vec::new()).await;
-            leave(run, exit).await
+            leave(run, exit, After::Serving).await
         })
     }
 
@@ -153,13 +154,12 @@ mod screen {
         let (mut layouts, wrong) = with_folder(&context.paths.config.join("layouts"));
         remarks.extend(wrong);
         let wanted = config.text("layout");
-        match layouts.iter().position(|l| l.name == wanted) {
-            Some(place) => layouts.rotate_left(place),
-            None => {
-                let names: Vec<_> = layouts.iter().map(|l| l.name.as_str()).collect();
-                let message = format!("there is no layout `{wanted}`");
-                remarks.push(Diagnostic::warning("no-layout", message).hint(format!("there are {}", names.join(", "))));
-            }
+        if let Some(place) = layouts.iter().position(|l| l.name == wanted) {
+            layouts.rotate_left(place);
+        } else {
+            let names: Vec<_> = layouts.iter().map(|l| l.name.as_str()).collect();
+            let message = format!("there is no layout `{wanted}`");
+            remarks.push(Diagnostic::warning("no-layout", message).hint(format!("there are {}", names.join(", "))));
         }
         let theme = match config.text("theme") {
             "default" => Theme::Dark,
@@ -190,8 +190,17 @@ mod screen {
         }
     }
 
+    /// What becomes of the servers when the screen is gone.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum After {
+        /// They go on.
+        Serving,
+        /// They were ours and were stopped.
+        Stopped,
+    }
+
     /// Ends the engine, and says what one wants to know after the screen is gone.
-    async fn leave(run: Run, exit: Result<Exit, Failed>) -> Result<(), Failed> {
+    async fn leave(run: Run, exit: Result<Exit, Failed>, after: After) -> Result<(), Failed> {
         let state = run.handle().state.borrow().clone();
         let name = state.session.name.clone();
         let ended = finish(run).await;
@@ -199,7 +208,7 @@ mod screen {
         ended?;
         if exit != Exit::TerminalLost {
             output::stderr_line(&format!("session {name}: `patchbench session resume {name}` opens it again"));
-            for (target, known) in &state.targets {
+            for (target, known) in state.targets.iter().filter(|_| after == After::Serving) {
                 if let Some(changed) = &known.changed {
                     output::stderr_line(&format!(
                         "`{target}` is CHANGED since {} by {}",

@@ -73,6 +73,9 @@ impl State {
                     Phase::Undo if nothing_to_do => ProcedureStatus::Undone,
                     Phase::Do | Phase::Undo => ProcedureStatus::Running { phase: *phase },
                 };
+                if let Some(entry) = self.procedures.get_mut(procedure) {
+                    entry.confirmed_by = Some(event.actor.clone());
+                }
                 self.set_status(*procedure, status);
             }
             Happened::StepStarted { procedure, step, phase } => self.start_step(event, *procedure, *step, *phase),
@@ -202,6 +205,7 @@ impl State {
         self.counters.procedure = self.counters.procedure.max(procedure.id.0);
         let entry = ProcedureState {
             procedure: procedure.clone(),
+            confirmed_by: None,
             status: ProcedureStatus::Planned,
             steps: vec![StepState::default(); procedure.steps.len()],
         };
@@ -221,6 +225,7 @@ impl State {
             state.started = true;
         }
         let procedure = entry.procedure.clone();
+        let by = entry.confirmed_by.clone().unwrap_or_else(|| event.actor.clone());
         let Some(target) = self.targets.get_mut(&procedure.target) else { return };
         // From the stop step on, no request can meet the boot that ran before.
         if procedure.steps.get(step).is_some_and(|s| s.name == "stop") {
@@ -228,12 +233,7 @@ impl State {
         }
         let ours = matches!(procedure.purpose, Purpose::Restart | Purpose::Stop);
         if ours && target.changed.is_none() && phase == Phase::Do {
-            target.changed = Some(Changed {
-                since: event.at,
-                by: event.actor.clone(),
-                procedure: id,
-                levels: procedure.levels.clone(),
-            });
+            target.changed = Some(Changed { since: event.at, by, procedure: id, levels: procedure.levels.clone() });
         }
     }
 

@@ -168,6 +168,8 @@ pub struct Job {
 pub struct ProcedureState {
     /// The change.
     pub procedure: Arc<Procedure>,
+    /// Who confirmed it; `None` while it waits.
+    pub confirmed_by: Option<Actor>,
     /// How far it is.
     pub status: ProcedureStatus,
     /// What happened to each step.

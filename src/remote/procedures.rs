@@ -143,10 +143,15 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
         id: ProcedureId(0),
         purpose,
         target: target.name.clone(),
-        title: title(purpose, target, &wished),
+        title: title(purpose, target, &differing(&wished, current.as_ref().unwrap_or(&own))),
         levels,
         steps,
     })
+}
+
+/// The wished levels that the server does not have, or its script does not give, yet.
+fn differing(wished: &BTreeMap<String, String>, have: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    wished.iter().filter(|(p, l)| have.get(*p) != Some(*l)).map(|(p, l)| (p.clone(), l.clone())).collect()
 }
 
 fn title(purpose: Purpose, target: &Target, wished: &BTreeMap<String, String>) -> String {

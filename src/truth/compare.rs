@@ -74,12 +74,17 @@ const FACTS: &[&str] = &[
     "max_model_len",
 ];
 
-/// One row for each variable, flag and reported value; disagreements first, then the patches' own switches.
+/// One row for each variable, flag and reported value: disagreements first, then the patches' own switches,
+/// then what is declared or reported, and last what the process merely inherited.
 pub fn rows(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
     let gates: BTreeSet<&str> = patches.iter().map(|p| p.gate.switch_name()).collect();
     let mut rows = variables(layers, patches);
     rows.extend(flag_rows(layers, patches));
-    rows.sort_by_key(|r| (r.status, !gates.contains(r.name.as_str()), r.kind, r.name.clone()));
+    rows.sort_by_key(|r| {
+        let trouble = if r.status < RowStatus::OneSource { r.status } else { RowStatus::OneSource };
+        let inherited = r.declared.is_none() && r.observed.is_none();
+        (trouble, !gates.contains(r.name.as_str()), inherited, r.status, r.kind, r.name.clone())
+    });
     rows
 }
 

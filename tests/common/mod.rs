@@ -3,8 +3,14 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use patchbench::case::{Case, Gate, LevelValue, Manager, Patch, Role, ServingEngine, Target};
+
+/// The program under test: the one that `PATCHBENCH_BIN` names, else the one that this test was built with.
+pub fn program() -> PathBuf {
+    std::env::var_os("PATCHBENCH_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_patchbench")), PathBuf::from)
+}
 
 /// A case with one target `lab` and these patches, each with an env gate of levels `on` and `off`.
 pub fn case(patches: &[&str]) -> Case {

@@ -90,7 +90,7 @@ pub fn start_new(context: &Context, stem: &str, seed: u64) -> Result<Run, Failed
 pub fn start(session: OpenSession, first: Happened) -> Result<Run, Failed> {
     let dir = session.dir.clone();
     let actor = driver();
-    let world = Arc::new(RealWorld::default());
+    let world = Arc::new(RealWorld);
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;
     Ok(Run { engine, dir, actor })
