@@ -116,7 +116,7 @@ impl Lab {
     fn kill_in(&self, args: &[&str], step: &str) -> (PathBuf, Vec<u8>) {
         let before: Vec<_> = store::list(&self.root.path().join("sessions")).unwrap();
         let mut child = self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(60);
+        let until = Instant::now() + Duration::from_mins(1);
         loop {
             assert!(Instant::now() < until, "`{step}` never began");
             assert!(child.try_wait().unwrap().is_none(), "the command ended before `{step}` began");
@@ -138,7 +138,7 @@ impl Lab {
 fn begun(journal: &Path) -> Option<String> {
     let loaded = decode(&fs_err::read(journal).ok()?, 0, ChainHash::start()).ok()?;
     let state = patchbench::session::replay::replay(patchbench::engine::state::State::default(), &loaded.events);
-    let entry = state.procedures.values().last()?.clone();
+    let entry = state.procedures.values().next_back()?.clone();
     let step = entry.steps.iter().rposition(|s| s.started)?;
     Some(entry.procedure.steps[step].name.clone())
 }
