@@ -288,7 +288,7 @@ fn a_server_process_starts_and_ends_on_a_signal() {
         .unwrap();
     let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut log = Vec::new();
-    while let Some(line) = lines.next() {
+    for line in lines.by_ref() {
         let ready = line.contains("The server is fired up and ready to roll!");
         log.push(line);
         if ready {
