@@ -263,3 +263,60 @@ fn what_prevents_a_start_is_said_with_a_hint() {
     let error = serve(&flags(&format!("--port {port} --checkpoint {at}"))).unwrap_err();
     assert!(error.to_string().starts_with("broken checkpoint"), "{error}");
 }
+
+/// Not a test of its own: the process that `a_server_process_starts_and_ends_on_a_signal` starts.
+#[test]
+fn child_server() {
+    if let Ok(line) = std::env::var("PATCHBENCH_TEST_SERVE") {
+        serve(&flags(&line)).unwrap();
+    }
+}
+
+#[test]
+fn a_server_process_starts_and_ends_on_a_signal() {
+    use crate::lab::scenario::named;
+    use std::io::BufRead as _;
+    let dir = tempfile::tempdir().unwrap();
+    let deployment = crate::lab::scenario::seal(&named("incident").unwrap(), 5, dir.path()).unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lab::server::tests::child_server", "--nocapture"])
+        .env("PATCHBENCH_TEST_SERVE", format!("--port {port} --deployment {}", deployment.display()))
+        .env("SGLANG_SM120_TRITON_INDEXER", "maybe")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut log = Vec::new();
+    for line in lines.by_ref() {
+        let ready = line.contains("The server is fired up and ready to roll!");
+        log.push(line);
+        if ready {
+            break;
+        }
+    }
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.0 200"), "{answer}");
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    log.extend(lines);
+    assert!(child.wait().unwrap().success(), "{log:#?}");
+    let all = log.join("\n");
+    for part in [
+        "WARNING environ.py: Invalid value for SGLANG_SM120_TRITON_INDEXER",
+        "] server_args=ServerArgs(model_path='",
+        "] Load weight begin",
+        "] Load weight end",
+        "] max_total_num_tokens=131072, chunked_prefill_size=256,",
+        "] Prefill batch, #new-seq: 1, #new-token: 1, #cached-token: 0, token usage: 0.00, #running-req: 0,",
+        "\"GET /health HTTP/1.0\" 200 OK",
+        "Finished server process",
+    ] {
+        assert!(all.contains(part), "{part} is not in:\n{all}");
+    }
+    assert!(!all.contains("incident") && !all.contains("index-page"));
+    assert_eq!(fs_err::read_to_string(deployment.with_extension("boots")).unwrap().trim(), "1");
+}
