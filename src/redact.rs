@@ -15,7 +15,11 @@ pub const MARK: &str = "[redacted]";
 ///
 /// An underscore or a dash, upper or lower case, make no difference.
 pub fn is_secret_name(name: &str) -> bool {
-    let name = name.trim_start_matches(['-', '#']).replace('-', "_").to_ascii_lowercase();
+    // `#token: 2067` in a server's log is a count.
+    if name.starts_with('#') {
+        return false;
+    }
+    let name = name.trim_start_matches('-').replace('-', "_").to_ascii_lowercase();
     if PUBLIC_NAMES.contains(&name.as_str()) || name.contains("_per_") {
         return false;
     }
@@ -28,7 +32,8 @@ pub fn is_secret_name(name: &str) -> bool {
 
 const SECRET_PARTS: &[&str] =
     &["secret", "password", "passwd", "passphrase", "api_key", "apikey", "credential", "authorization", "private_key"];
-const SECRET_ENDS: &[&str] = &["token", "auth", "cookie", "bearer"];
+const SECRET_ENDS: &[&str] =
+    &["token", "auth", "cookie", "bearer", "pass", "pwd", "webhook", "webhook_url", "sshpass", "dsn"];
 
 /// Names that end like a secret and are parts of a model's vocabulary or of a tool's options.
 const PUBLIC_NAMES: &[&str] = &[

@@ -104,7 +104,7 @@ fn typed_commands_mean_what_scripts_mean() {
     check(":stop decode<ret>", &[Command::Stop { target: "decode".into() }]);
     check(":probe<ret>", &[Command::Probe { target: None }]);
     check(
-        ":isolate mhc-bf16,mma-decode<ret>",
+        ":isolate mhc-bf16,mma-decode<ret>:isolate mhc-bf16,mma-decode<ret>",
         &[Command::Isolate { patches: vec!["mhc-bf16".into(), "mma-decode".into()] }],
     );
     check(":end-state best-known<ret>", &[Command::ChooseEndState { end_state: EndState::BestKnown }]);
@@ -113,7 +113,8 @@ fn typed_commands_mean_what_scripts_mean() {
         ":micro mhc-mix --device cpu<ret>",
         &[Command::Micro { spec: "mhc-mix".into(), device: "cpu".into(), checkpoint: None }],
     );
-    check("i", &[Command::Isolate { patches: vec![] }]);
+    check("i", &[]);
+    check("ii", &[Command::Isolate { patches: vec![] }]);
     check("U", &[Command::Restore { target: None }]);
 }
 

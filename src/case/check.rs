@@ -15,6 +15,12 @@ pub(super) fn check(remarks: &mut Remarks<'_>, root: &Section<'_, '_>, case: &Ca
     duplicates(remarks, &targets, "name");
     duplicates(remarks, &patches, "id");
     entry(remarks, root, case);
+    for (sections, key) in [(&targets, "name"), (&patches, "id")] {
+        for section in sections {
+            plain_name(remarks, section, key);
+        }
+    }
+    unused(remarks, root);
     for section in &patches {
         let Some(id) = section.find("id").and_then(|f| f.value.as_str().map(str::to_owned)) else { continue };
         patch(remarks, section, case, &id);
@@ -48,6 +54,27 @@ fn duplicates(remarks: &mut Remarks<'_>, sections: &[Section<'_, '_>], key: &str
             let line = remarks.line(first.place_of(key).start);
             let message = format!("`{}` is `{name}`, as on line {line}", found.name);
             remarks.error("case-duplicate", &found.at, message, "each needs a name of its own");
+        }
+    }
+}
+
+/// `patch@target` names a level, so neither part may hold an `@`.
+fn plain_name(remarks: &mut Remarks<'_>, section: &Section<'_, '_>, key: &str) {
+    let Some(found) = section.find(key) else { return };
+    if found.value.as_str().is_some_and(|name| name.contains('@')) {
+        let message = format!("`{}` holds an `@`", found.name);
+        remarks.error("case-name", &found.at, message, "`PATCH@TARGET` is how a level is named; use another character");
+    }
+}
+
+/// What this version reads and does not use is said, so that nobody counts on it.
+fn unused(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) {
+    for key in ["temperature", "tools"] {
+        let Some(client) = remarks.section(root, "client") else { return };
+        if client.find(key).is_some() {
+            let message = format!("`client.{key}` is not used yet: trials send temperature 0 and tools of their own");
+            let at = client.place_of(key).start;
+            remarks.add(Severity::Warning, "case-unused", at, message, None);
         }
     }
 }

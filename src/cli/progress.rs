@@ -35,15 +35,15 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Progress for this run; `quiet` is what the user asked for.
-    pub fn new(quiet: bool) -> Self {
+    /// Progress for this run; `quiet` is what the user asked for, `seen` the timeline lines that are old.
+    pub fn new(quiet: bool, seen: usize) -> Self {
         if quiet {
             return Self::Silent;
         }
         if std::io::stderr().is_terminal() {
-            return Self::Bars { block: MultiProgress::new(), bars: HashMap::new(), seen: 0 };
+            return Self::Bars { block: MultiProgress::new(), bars: HashMap::new(), seen };
         }
-        Self::Lines { seen: 0 }
+        Self::Lines { seen }
     }
 
     /// Shows what is new in the state.

@@ -5,6 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::answer::{Answer, Failed};
+use crate::cli::connect::change::ChangeReport;
+use crate::cli::connect::resume::ResumeReport;
 use crate::cli::demo::DemoReport;
 use crate::cli::doctor::DoctorReport;
 use crate::cli::exit::Status;
@@ -48,6 +50,7 @@ const fn known<R: Report>() -> Known {
 
 /// Every report that a command prints.
 pub const ALL: &[Known] = &[
+    known::<ChangeReport>(),
     known::<CommandsReport>(),
     known::<ConfigReport>(),
     known::<DemoReport>(),
@@ -64,6 +67,7 @@ pub const ALL: &[Known] = &[
     known::<SchemasReport>(),
     known::<SessionList>(),
     known::<SessionRepair>(),
+    known::<ResumeReport>(),
     known::<SessionShow>(),
     known::<SessionVerify>(),
     known::<TextReport>(),

@@ -3,7 +3,7 @@
 //! Responsible for the reports; reading and checking a session is `session`.
 //! Opening one again needs a running engine and is not here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -180,6 +180,8 @@ pub struct SessionVerify {
 pub struct SessionRepair {
     /// Copy of the journal as it was; `null` where there was nothing to repair.
     pub kept: Option<String>,
+    /// Lines that were dropped; `null` where there was nothing to repair.
+    pub dropped: Option<u64>,
 }
 
 impl Report for SessionList {
@@ -278,12 +280,20 @@ pub fn verify(root: &Path, session: &str, style: Style) -> Result<Answer, Failed
 pub fn repair(root: &Path, session: &str) -> Result<Answer, Failed> {
     let dir = store::find(root, session)?;
     let _lock = crate::session::lock::Lock::take(&dir.join("lock")).map_err(SessionError::from)?;
-    let kept: Option<PathBuf> = verify::repair(&dir)?;
-    let text = match &kept {
-        None => "nothing to repair".to_owned(),
-        Some(path) => format!("repaired; the journal as it was is kept in {}", path.display()),
+    let repaired = verify::repair(&dir)?;
+    let text = match &repaired {
+        None => "nothing to repair in the journal".to_owned(),
+        Some(done) => format!(
+            "repaired: {} events are left, {} lines were dropped; the journal as it was is kept in {}",
+            done.events,
+            done.dropped,
+            done.kept.display()
+        ),
     };
-    let report = SessionRepair { kept: kept.map(|path| path.display().to_string()) };
+    let report = SessionRepair {
+        dropped: repaired.as_ref().map(|r| r.dropped),
+        kept: repaired.map(|r| r.kept.display().to_string()),
+    };
     Ok(Answer::new(&report, Status::Done, text).session(dir))
 }
 

@@ -93,12 +93,17 @@ impl State {
                 self.counters.boot = self.counters.boot.max(boot.0);
                 let entry = Boot { id: *boot, seq: event.seq, procedure: *procedure, proof: proof.clone() };
                 self.boots.insert(*boot, Arc::new(entry));
+                let overridden = procedure
+                    .and_then(|id| self.procedures.get(&id))
+                    .is_some_and(|p| p.procedure.steps.iter().any(|s| s.name == "write-override"));
                 let target = self.targets.entry(proof.target.clone()).or_default();
                 target.boot = Some(*boot);
-                if target.original.is_empty() && target.changed.is_none() {
+                if target.original.is_empty() && target.changed.is_none() && !overridden {
                     target.original.clone_from(&proof.levels);
                 }
-                if target.original == proof.levels {
+                // Levels that could not be read are not known to be the original ones.
+                let as_found = !target.original.is_empty() && target.original == proof.levels;
+                if as_found && proof.unverified.is_empty() {
                     target.changed = None;
                 } else if let Some(changed) = &mut target.changed {
                     changed.levels.clone_from(&proof.levels);
@@ -231,7 +236,8 @@ impl State {
         if procedure.steps.get(step).is_some_and(|s| s.name == "stop") {
             target.boot = None;
         }
-        let ours = matches!(procedure.purpose, Purpose::Restart | Purpose::Stop);
+        let overrides = procedure.steps.iter().any(|s| s.name == "write-override");
+        let ours = overrides || matches!(procedure.purpose, Purpose::Restart | Purpose::Stop);
         if ours && target.changed.is_none() && phase == Phase::Do {
             target.changed = Some(Changed { since: event.at, by, procedure: id, levels: procedure.levels.clone() });
         }

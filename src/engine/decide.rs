@@ -19,10 +19,28 @@ use crate::isolate::verdict::{Finding, SubjectKind};
 use crate::redact;
 
 /// Takes a command of the turn's actor: watchers may only propose.
+///
+/// While a search runs, nobody else changes what it measures.
 pub(crate) fn command(turn: &mut Turn, command: &Command) {
     if turn.actor.role == ActorRole::Watcher && !matches!(command, Command::Propose { .. } | Command::Note { .. }) {
         let failure =
             Failure::new("a watcher may look and propose, not act").hint("send it as a proposal to the driver");
+        return turn.refuse(command, failure);
+    }
+    let changes = matches!(
+        command,
+        Command::Restart { .. }
+            | Command::Stop { .. }
+            | Command::Toggle { .. }
+            | Command::Restore { .. }
+            | Command::Confirm { .. }
+            | Command::ResumeProcedure { .. }
+            | Command::UndoProcedure { .. }
+            | Command::ChooseEndState { .. }
+    );
+    if changes && turn.state.search.as_ref().is_some_and(|s| s.is_active()) {
+        let failure =
+            Failure::new("a search runs and changes the servers itself").hint("`stop-isolation` ends it first");
         return turn.refuse(command, failure);
     }
     act(turn, command);
@@ -59,7 +77,7 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             }
             turn.record(Happened::ProcedureDiscarded { procedure: *procedure });
         }
-        Command::ResumeProcedure { procedure } => match status_of(&turn.state, *procedure)? {
+        Command::ResumeProcedure { procedure } => match newest_of_its_target(&turn.state, *procedure)? {
             ProcedureStatus::Interrupted { phase } => {
                 let phase = *phase;
                 turn.run_procedure(*procedure, phase, Some(command));
@@ -67,7 +85,7 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             ProcedureStatus::Failed { .. } => turn.run_procedure(*procedure, Phase::Do, Some(command)),
             _ => return Err(Failure::new(format!("{procedure} is not half done"))),
         },
-        Command::UndoProcedure { procedure } => match status_of(&turn.state, *procedure)? {
+        Command::UndoProcedure { procedure } => match newest_of_its_target(&turn.state, *procedure)? {
             ProcedureStatus::Interrupted { .. } | ProcedureStatus::Failed { .. } | ProcedureStatus::Completed => {
                 turn.run_procedure(*procedure, Phase::Undo, Some(command));
             }
@@ -102,7 +120,11 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
         }
         Command::Propose { command } => {
             let proposal = ProposalId(turn.state.counters.proposal + 1);
-            turn.record(Happened::Proposed { proposal, command: command.clone() });
+            let command = match command.as_ref() {
+                Command::Note { text } => Box::new(Command::Note { text: redact::text(text) }),
+                _ => command.clone(),
+            };
+            turn.record(Happened::Proposed { proposal, command });
         }
         Command::Approve { proposal } => {
             let entry = open_proposal(&turn.state, *proposal)?;
@@ -172,7 +194,11 @@ fn restore(turn: &mut Turn, command: &Command, target: Option<&str>) -> Result<(
         .state
         .targets
         .iter()
-        .filter(|(name, t)| target.is_none_or(|wanted| wanted == name.as_str()) && t.changed.is_some())
+        .filter(|(name, t)| match target {
+            // Another session may have changed it; a target that is named is put back whatever this one knows.
+            Some(wanted) => wanted == name.as_str(),
+            None => t.changed.is_some(),
+        })
         .map(|(name, _)| name.clone())
         .collect();
     if changed.is_empty() {
@@ -188,6 +214,7 @@ fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&s
     if *status_of(&turn.state, id)? != ProcedureStatus::Planned {
         return Err(Failure::new(format!("{id} does not wait for a confirmation")));
     }
+    newest_of_its_target(&turn.state, id)?;
     let case = case_of(&turn.state)?;
     let procedure = turn.state.procedures[&id].procedure.clone();
     let target = target_of(&case, &procedure.target)?;
@@ -376,6 +403,25 @@ fn target_of<'a>(case: &'a Case, name: &str) -> Result<&'a Target, Failure> {
 fn status_of(state: &State, id: ProcedureId) -> Result<&ProcedureStatus, Failure> {
     let entry = state.procedures.get(&id).ok_or_else(|| Failure::new(format!("there is no procedure {id}")))?;
     Ok(&entry.status)
+}
+
+/// A change was planned against what ran before it; once a later one was planned or ran, it fits no more.
+///
+/// Returns how far it is.
+fn newest_of_its_target(state: &State, id: ProcedureId) -> Result<&ProcedureStatus, Failure> {
+    let status = status_of(state, id)?;
+    let target = &state.procedures[&id].procedure.target;
+    let later =
+        state.procedures.iter().rev().find(|(other, p)| {
+            **other != id && p.procedure.target == *target && p.status != ProcedureStatus::Discarded
+        });
+    match later {
+        Some((other, p)) if *other > id || matches!(p.status, ProcedureStatus::Running { .. }) => {
+            Err(Failure::new(format!("{other} on `{target}` came after {id} was planned"))
+                .hint("ask for the change anew, so that it is planned against what runs now"))
+        }
+        _ => Ok(status),
+    }
 }
 
 fn open_proposal(state: &State, id: ProposalId) -> Result<Command, Failure> {

@@ -78,9 +78,19 @@ pub fn planned(state: &State) -> Vec<ProcedureId> {
     with_status(state, |status| *status == ProcedureStatus::Planned)
 }
 
-/// The changes that were cut off and wait to be finished or undone.
-pub fn interrupted(state: &State) -> Vec<ProcedureId> {
-    with_status(state, |status| matches!(status, ProcedureStatus::Interrupted { .. }))
+/// The changes that were cut off or failed, and that nothing came after on their target: they wait to be
+/// finished or undone.
+pub fn half_done(state: &State) -> Vec<ProcedureId> {
+    let open =
+        with_status(state, |s| matches!(s, ProcedureStatus::Interrupted { .. } | ProcedureStatus::Failed { .. }));
+    let superseded = |id: &ProcedureId| {
+        let target = &state.procedures[id].procedure.target;
+        state
+            .procedures
+            .iter()
+            .any(|(other, p)| other > id && p.procedure.target == *target && p.status != ProcedureStatus::Discarded)
+    };
+    open.into_iter().filter(|id| !superseded(id)).collect()
 }
 
 fn with_status(state: &State, wanted: impl Fn(&ProcedureStatus) -> bool) -> Vec<ProcedureId> {

@@ -290,8 +290,8 @@ impl Core {
         self.runtime.spawn(async move {
             let task = tokio::spawn(work);
             let outcome = match task.await {
+                Ok(_) if cancel.is_cancelled() => JobOutcome::Cancelled,
                 Ok(Ok(())) => JobOutcome::Done,
-                Ok(Err(_)) if cancel.is_cancelled() => JobOutcome::Cancelled,
                 Ok(Err(failure)) => JobOutcome::Failed { failure },
                 Err(error) => JobOutcome::Failed { failure: Failure::new(format!("the job itself broke: {error}")) },
             };

@@ -57,8 +57,9 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         }
         Happened::TrialRecorded { trial } => (describe_trial(trial), Mark::Plain),
         Happened::MicroMeasured { report } => {
-            let classes: Vec<_> = report.verdicts.iter().map(|v| v.says.as_str()).collect();
-            (format!("microtest {} on {}: {}", report.spec, report.device, classes.join("; ")), Mark::Proof)
+            let classes: Vec<_> =
+                report.verdicts.iter().map(|v| format!("{} {}", v.candidate, v.class.word())).collect();
+            (format!("microtest {} on {}: {}", report.spec, report.device, classes.join(", ")), Mark::Proof)
         }
         Happened::SearchMoved { search } => (search.headline(), Mark::Plain),
         Happened::SymptomMeasured { symptom } => (

@@ -17,6 +17,7 @@ use crate::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
 use crate::engine::procedure::{Failure, Phase};
 use crate::engine::state::{ProcedureStatus, State};
 use crate::isolate::plan::{self, Next};
+use crate::recall::trial;
 
 /// Facts that the search may record in a row before it must ask for something; more is a defect.
 const MAX_SEARCH_RECORDS: usize = 1000;
@@ -134,12 +135,22 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
             failure: failure.clone(),
         }),
         JobReport::BootProven { procedure, proof } => {
-            let boot = BootId(turn.state.counters.boot + 1);
+            // A process that is met again is the boot that it was: boots are what a verdict counts.
+            let met = turn.state.boots.values().find(|b| {
+                let known = &b.proof;
+                known.target == proof.target && known.process == proof.process && known.levels == proof.levels
+            });
+            let boot = met.map_or(BootId(turn.state.counters.boot + 1), |b| b.id);
             turn.record(Happened::BootProven { boot, procedure: *procedure, proof: proof.clone() });
         }
         JobReport::TrialDone(trial) => {
             let mut trial = trial.as_ref().clone();
             trial.id = TrialId(turn.state.counters.trial + 1);
+            let current = |id: &BootId| turn.state.targets.values().any(|t| t.boot == Some(*id));
+            if !trial.boots.iter().all(current) && !matches!(trial.outcome, trial::Outcome::Void { .. }) {
+                trial.outcome =
+                    trial::Outcome::Void { why: "the server was changed or gone before the answer was in".into() };
+            }
             turn.record(Happened::TrialRecorded { trial: trial.into() });
         }
         JobReport::MicroDone(report) => turn.record(Happened::MicroMeasured { report: report.clone() }),
@@ -152,10 +163,9 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
     }
 }
 
-/// What was read of a target before it was changed is stale; a search reads for itself what it needs.
+/// What was read of a target before it was changed is stale.
 fn read_what_changed(turn: &mut Turn, job: JobId) {
-    let searching = turn.state.search.as_ref().is_some_and(|s| s.is_active());
-    let changed = turn.state.jobs.get(&job).and_then(|j| j.procedure).filter(|_| !searching);
+    let changed = turn.state.jobs.get(&job).and_then(|j| j.procedure);
     if let Some(procedure) = changed.and_then(|id| turn.state.procedures.get(&id)) {
         let target = procedure.procedure.target.clone();
         decide::start_probe(turn, None, &target);

@@ -51,7 +51,7 @@ pub fn obstacle(state: &State, case: &Case, patch: &Patch, found: &Arm) -> Optio
             .unwrap_or_else(|| "nothing shows it".into());
         return Some(format!("its level on `{target}` could not be read back: {why}"));
     }
-    if keys.iter().all(|(key, _)| found.get(key) != Some(&patch.suspect)) {
+    if keys.iter().any(|(key, _)| found.get(key) != Some(&patch.suspect)) {
         return Some(format!("it was not at its suspect level `{}` when found", patch.suspect));
     }
     None

@@ -8,8 +8,6 @@ use crate::isolate::evidence;
 use crate::isolate::phases::View;
 use crate::isolate::plan;
 use crate::isolate::search::{Arm, Phase, Search, Work};
-use crate::isolate::verdict::{Finding, SubjectKind};
-use crate::truth::ServerStatus;
 
 /// Seconds a trial where none was seen: the lab's.
 const TRIAL_SECONDS: f64 = 0.35;
@@ -115,79 +113,6 @@ fn boot_seconds(state: &State, search: &Search) -> f64 {
     if search.targets.iter().all(local) { LOCAL_BOOT_SECONDS } else { REMOTE_BOOT_SECONDS }
 }
 
-/// One line that names the cheapest next step.
-pub fn next_step_hint(state: &State) -> String {
-    let Some(case) = &state.case else { return "no case is open: `open CASE`, or `demo` for the lab".into() };
-    if let Some(search) = state.search.as_ref().filter(|s| s.is_active()) {
-        let left = estimate(state);
-        return format!("{}; about {} boots and {:.1} min to go", search.headline(), left.boots, left.minutes);
-    }
-    let open = case.targets.iter().find_map(|t| state.open_procedure(&t.name));
-    if let Some(open) = open {
-        let id = open.procedure.id;
-        return match open.status {
-            ProcedureStatus::Planned => format!("{id} waits: `confirm {id}` runs it, `discard {id}` drops it"),
-            ProcedureStatus::Interrupted { .. } => {
-                format!("{id} is half done: `resume-procedure {id}` finishes it, `undo-procedure {id}` takes it back")
-            }
-            _ => format!("{id} runs: {}", open.procedure.title),
-        };
-    }
-    for target in arms::serving_targets(case) {
-        let known = state.target(target);
-        let Some(truth) = known.and_then(|t| t.truth.as_ref()) else {
-            return format!("`{target}` was not read yet: `probe` reads what runs, and changes nothing");
-        };
-        if state.current_boot(target).is_none() {
-            return match truth.status {
-                ServerStatus::Down => format!("`{target}` is down: `restart {target}` starts it"),
-                ServerStatus::Loading => format!("`{target}` is loading: `probe` looks again"),
-                ServerStatus::Ready | ServerStatus::Unknown => {
-                    format!("no start of `{target}` is proven: `restart {target}` gives one, `probe` looks again")
-                }
-            };
-        }
-    }
-    judged_hint(state)
-}
-
-fn judged_hint(state: &State) -> String {
-    let floor = state.case.as_ref().map_or(0.15, |c| c.recall.floor);
-    let guilty: Vec<_> = state
-        .verdicts
-        .iter()
-        .filter(|v| v.verdict == Finding::Guilty && v.subject.kind == SubjectKind::Patch)
-        .map(|v| format!("`{}`", v.subject.id))
-        .collect();
-    if !guilty.is_empty() {
-        let guilty = guilty.join(", ");
-        return match state.end_state {
-            None => format!("{guilty} is guilty: `end-state best-known` leaves it off, `end-state original` restores"),
-            Some(_) => format!("{guilty} is guilty and the end state is chosen: `report` writes it down"),
-        };
-    }
-    if state.trials.is_empty() {
-        let left = estimate(state);
-        return format!(
-            "nothing was asked yet: `recall` asks once, `isolate` finds the patch in about {:.1} min",
-            left.minutes
-        );
-    }
-    match &state.symptom {
-        None => {
-            format!(
-                "the symptom is not measured: `isolate` does it and goes on, about {:.1} min",
-                estimate(state).minutes
-            )
-        }
-        Some(s) if s.lower <= floor => "no symptom was measured: ask at other lengths, or replay a real client".into(),
-        Some(_) if state.verdicts.is_empty() => "there is a symptom: `isolate` looks for the patch".into(),
-        Some(_) => {
-            "the symptom is not explained: read the verdicts, then look at what the patches do not switch".into()
-        }
-    }
-}
-
 /// Whether the run at work is a boot with this many trials; for progress displays.
 pub fn run_trials(state: &State) -> Option<u32> {
     let (case, search) = (state.case.as_ref()?, state.search.as_ref()?);
@@ -199,8 +124,6 @@ pub fn run_trials(state: &State) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::isolate::fake::{self, Culprit, Nature, World};
 
@@ -233,34 +156,10 @@ mod tests {
         assert!(estimate(&World::new(case, Nature::default(), 1).state).minutes > 60.0);
     }
 
-    fn check(state: &State, part: &str) {
-        let hint = next_step_hint(state);
-        assert!(hint.contains(part), "`{hint}` does not name `{part}`");
-    }
-
     #[test]
-    fn every_stage_names_its_next_step() {
-        check(&State::default(), "no case");
-        let mut world = World::new(fake::case(3), guilty(1), 1);
-        check(&world.state, "`probe`");
-        world.carry_out(&crate::engine::command::Command::Probe { target: None });
-        check(&world.state, "is down");
-        world.restart("lab", &BTreeMap::new());
-        check(&world.state, "nothing was asked");
-        let case = world.state.case.clone().unwrap();
-        world.recall(&evidence::recall_plan(&case, 0, 0, 1));
-        check(&world.state, "symptom is not measured");
-        world.search(6).unwrap();
-        check(&world.state, "min to go");
-        world.go_on(10_000);
-        check(&world.state, "`p1` is guilty");
-    }
-
-    #[test]
-    fn a_healthy_end_asks_for_other_questions() {
+    fn a_healthy_end_leaves_nothing_to_run() {
         let mut world = World::new(fake::case(3), Nature::default(), 1);
         world.search(10_000).unwrap();
-        check(&world.state, "no symptom");
         assert_eq!(run_trials(&world.state), None);
     }
 }

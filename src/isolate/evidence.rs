@@ -227,7 +227,7 @@ pub fn proven(state: &State, boots: &[BootId], arm: &Arm) -> bool {
         boots.iter().filter_map(|b| state.boots.get(b)).map(|b| (b.proof.target.as_str(), &b.proof.levels)).collect();
     arm.iter().all(|(key, level)| {
         let (patch, target) = arms::split(key);
-        boots.get(target).is_none_or(|levels| levels.get(patch) == Some(level))
+        boots.get(target).is_some_and(|levels| levels.get(patch) == Some(level))
     })
 }
 

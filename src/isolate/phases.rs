@@ -14,7 +14,7 @@ use crate::isolate::judge::{self, Judgement};
 use crate::isolate::plan::Next;
 use crate::isolate::run;
 use crate::isolate::search::{Arm, Ending, Phase, Run, Search, Work, quoted};
-use crate::isolate::verdict::{Finding, Verdict};
+use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::isolate::words;
 use crate::stats::acquittal::excess;
 
@@ -268,7 +268,7 @@ fn explain(view: &View<'_>, mut search: Search, on: u32, off: u32, extended: u32
     let starved = dead || on_data.starved(&rules) || off_data.starved(&rules);
     match bound {
         _ if rest.is_empty() => {
-            search.phase = Phase::Leave { explained: true };
+            search.phase = Phase::Leave { explained: gone(view, &on_data) };
             record(view, Vec::new(), search)
         }
         Some(e) if e.upper <= rules.delta && !starved => {
@@ -279,7 +279,7 @@ fn explain(view: &View<'_>, mut search: Search, on: u32, off: u32, extended: u32
                 let verdict = words::acquitted_together(view.state, patch, &search, (&on_data, &off_data), &e);
                 settle(&mut search, &mut facts, patch, verdict);
             }
-            search.phase = Phase::Leave { explained: true };
+            search.phase = Phase::Leave { explained: gone(view, &on_data) };
             record(view, facts, search)
         }
         Some(e) if e.lower <= 0.0 && extended < MAX_EXTENSIONS && !starved => {
@@ -294,6 +294,11 @@ fn explain(view: &View<'_>, mut search: Search, on: u32, off: u32, extended: u32
             advance(view, vec![remark], search)
         }
     }
+}
+
+/// Whether the symptom is gone in an arm: what is left of it is not above the floor.
+fn gone(view: &View<'_>, arm: &ArmData) -> bool {
+    arm.boots() > 0 && arm.interval(&view.search.rules).lower <= view.case.recall.floor
 }
 
 fn alone(view: &View<'_>, mut search: Search, patch: String, boots: u32) -> Next {
@@ -433,6 +438,11 @@ pub(crate) fn record(view: &View<'_>, mut facts: Vec<Happened>, mut search: Sear
     Next::Record(facts)
 }
 
+/// Whether an earlier search has judged this patch; where nothing new was seen, that stays.
+fn is_judged(state: &State, patch: &str) -> bool {
+    state.verdicts.iter().any(|v| v.subject.kind == SubjectKind::Patch && v.subject.id == patch)
+}
+
 /// Ends the search: a verdict for every patch that has none yet, and the cheapest next step.
 pub(crate) fn finish(view: &View<'_>, mut facts: Vec<Happened>, mut search: Search, ending: Ending) -> Next {
     let on = view.arm(&search.as_found);
@@ -440,6 +450,7 @@ pub(crate) fn finish(view: &View<'_>, mut facts: Vec<Happened>, mut search: Sear
         .patches
         .iter()
         .filter(|p| !search.guilty.contains(p) && !search.findings.contains_key(*p))
+        .filter(|p| !(on.boots() == 0 && is_judged(view.state, p)))
         .cloned()
         .collect();
     for patch in open {

@@ -19,7 +19,7 @@ use thiserror::Error;
 use crate::engine::procedure::Failure;
 
 /// The lab's checkpoint, built into the program.
-static LAB: &[u8] = include_bytes!("../../lab/model.safetensors");
+static LAB: &[u8] = crate::lab::model::EMBEDDED;
 
 /// The longest header that is read; the safetensors library has the same bound.
 const HEADER_LIMIT: u64 = 100_000_000;

@@ -142,6 +142,18 @@ pub enum ErrorClass {
     Broken,
 }
 
+impl ErrorClass {
+    /// The class in words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::BelowFloor => "below floor",
+            Self::AboveFloor => "above floor",
+            Self::FlipsDecisions => "flips decisions",
+            Self::Broken => "broken",
+        }
+    }
+}
+
 /// Floats on disk: a finite number is a number, NaN and infinity are strings.
 pub mod floats {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

@@ -190,7 +190,14 @@ impl<'a> Watch<'a> {
     }
 
     fn follow_log(&mut self, ctx: &JobContext) {
-        let Ok(tail) = local::tail(&self.expect.log, self.offset) else { return };
+        while let Ok(tail) = local::tail(&self.expect.log, self.offset)
+            && tail.offset != self.offset
+        {
+            self.take_lines(tail, ctx);
+        }
+    }
+
+    fn take_lines(&mut self, tail: local::Tail, ctx: &JobContext) {
         self.offset = tail.offset;
         for line in tail.lines {
             let line = redact::text(&line);

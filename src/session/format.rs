@@ -161,7 +161,28 @@ pub fn decode(bytes: &[u8], mut seq: u64, hash: ChainHash) -> Result<Loaded, Dam
     Ok(loaded)
 }
 
+/// Checks the chain of lines from the beginning without reading their payloads; returns the last hash.
+///
+/// # Errors
+/// A line is not one of ours, or does not follow from the one before it.
+pub fn check_chain(bytes: &[u8]) -> Result<ChainHash, String> {
+    let mut hash = ChainHash::start();
+    for (i, line) in bytes.split_inclusive(|b| *b == b'\n').enumerate() {
+        hash = check_line(line, i as u64, &hash).map_err(|why| format!("line {}: {why}", i + 1))?.1;
+    }
+    Ok(hash)
+}
+
 fn decode_line(line: &[u8], seq: u64, previous: &ChainHash) -> Result<(Event, ChainHash), String> {
+    let (line, hash) = check_line(line, seq, previous)?;
+    let Some(payload) = line.payload else {
+        return Err(format!("its payload ({}) was withheld from this bundle", line.kind));
+    };
+    let what = upcast(&line.kind, line.v, payload)?;
+    Ok((Event { seq: line.seq, at: line.at, actor: line.actor, what }, hash))
+}
+
+fn check_line<'a>(line: &'a [u8], seq: u64, previous: &ChainHash) -> Result<(LineIn<'a>, ChainHash), String> {
     let line: LineIn<'_> = serde_json::from_slice(line).map_err(|e| format!("not a journal line: {e}"))?;
     if line.seq != seq + 1 {
         return Err(format!("line number {} follows {seq}", line.seq));
@@ -177,11 +198,7 @@ fn decode_line(line: &[u8], seq: u64, previous: &ChainHash) -> Result<(Event, Ch
     if hash != line.hash {
         return Err("its hash does not follow from its content and the line before".into());
     }
-    let Some(payload) = line.payload else {
-        return Err(format!("its payload ({}) was withheld from this bundle", line.kind));
-    };
-    let what = upcast(&line.kind, line.v, payload)?;
-    Ok((Event { seq: line.seq, at: line.at, actor: line.actor, what }, hash))
+    Ok((line, hash))
 }
 
 /// Reads a payload of any version that was ever written.

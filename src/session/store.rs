@@ -13,7 +13,7 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::event::Event;
 use crate::engine::state::State;
 use crate::session::blobs::{BlobError, BlobStore};
-use crate::session::format::{ChainHash, Damage, Loaded, decode};
+use crate::session::format::{ChainHash, Damage, Loaded, check_chain, decode};
 use crate::session::journal::Journal;
 use crate::session::lock::{Lock, LockError};
 use crate::session::replay::replay;
@@ -159,6 +159,7 @@ pub fn open(dir: &Path) -> Result<OpenSession, SessionError> {
 /// The state from snapshot and tail; falls back to the whole journal where the snapshot does not fit.
 fn load(dir: &Path, bytes: &[u8]) -> Result<(State, Loaded, u64), Damage> {
     if let Some(snapshot) = snapshot::newest(&dir.join("snapshots"), bytes.len() as u64)
+        && check_chain(&bytes[..snapshot.offset as usize]).is_ok_and(|hash| hash == snapshot.hash)
         && let Ok(tail) = decode(&bytes[snapshot.offset as usize..], snapshot.seq, snapshot.hash.clone())
     {
         return Ok((replay(snapshot.state, &tail.events), tail, snapshot.offset));
@@ -186,7 +187,8 @@ fn check_head(dir: &Path, have: u64, hash: &ChainHash) -> Result<(), SessionErro
 /// The file is there and cannot be read.
 pub fn read_head(dir: &Path) -> Result<Option<Head>, SessionError> {
     match fs::read(dir.join("HEAD")) {
-        Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes).map_err(io::Error::from)?)),
+        // An unreadable one says nothing; the journal has its own chain.
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -199,6 +201,7 @@ pub fn read_head(dir: &Path) -> Result<Option<Head>, SessionError> {
 pub fn write_head(dir: &Path, head: &Head) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(&serde_json::to_vec(head)?)?;
+    file.as_file().sync_data()?;
     file.persist(dir.join("HEAD")).map_err(|e| e.error)?;
     Ok(())
 }

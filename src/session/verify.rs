@@ -110,11 +110,22 @@ fn check_snapshot(dir: &Path, bytes: &[u8], loaded: &Loaded, problems: &mut Vec<
     }
 }
 
+/// What a repair kept and dropped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repaired {
+    /// Copy of the journal as it was.
+    pub kept: PathBuf,
+    /// Events that are still there.
+    pub events: u64,
+    /// Lines that were dropped, torn ones among them.
+    pub dropped: u64,
+}
+
 /// Cuts the journal before its first bad line; the old one is kept beside it.
 ///
 /// # Errors
 /// The disk said no.
-pub fn repair(dir: &Path) -> Result<Option<PathBuf>, SessionError> {
+pub fn repair(dir: &Path) -> Result<Option<Repaired>, SessionError> {
     let path = journal_path(dir);
     let bytes = fs::read(&path)?;
     let good = match decode(&bytes, 0, ChainHash::start()) {
@@ -126,7 +137,10 @@ pub fn repair(dir: &Path) -> Result<Option<PathBuf>, SessionError> {
     };
     let kept = dir.join(format!("journal.damaged-{}.jsonl", blake3::hash(&bytes).to_hex().get(..8).unwrap_or("copy")));
     fs::copy(&path, &kept)?;
-    fs::write(&path, &bytes[..good.good_bytes as usize])?;
+    fs::File::open(&kept)?.sync_all()?;
+    let journal = fs::OpenOptions::new().write(true).open(&path)?;
+    journal.set_len(good.good_bytes)?;
+    journal.sync_all()?;
     for stale in [dir.join("HEAD")] {
         match fs::remove_file(stale) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
@@ -136,5 +150,7 @@ pub fn repair(dir: &Path) -> Result<Option<PathBuf>, SessionError> {
     if dir.join("snapshots").is_dir() {
         fs::remove_dir_all(dir.join("snapshots"))?;
     }
-    Ok(Some(kept))
+    let lines = bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()).count() as u64;
+    let events = good.events.len() as u64;
+    Ok(Some(Repaired { kept, events, dropped: lines - events }))
 }

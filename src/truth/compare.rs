@@ -81,7 +81,7 @@ pub fn rows(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
     let mut rows = variables(layers, patches);
     rows.extend(flag_rows(layers, patches));
     rows.sort_by_key(|r| {
-        let trouble = if r.status < RowStatus::OneSource { r.status } else { RowStatus::OneSource };
+        let trouble = r.status.min(RowStatus::OneSource);
         let inherited = r.declared.is_none() && r.observed.is_none();
         (trouble, !gates.contains(r.name.as_str()), inherited, r.status, r.kind, r.name.clone())
     });
@@ -393,7 +393,8 @@ mod tests {
     #[test]
     fn disagreements_come_first_and_secrets_never() {
         let rows = rows(&usual(), &[]);
-        assert!(rows.windows(2).all(|w| w[0].status <= w[1].status));
+        let trouble = |r: &Row| r.status.min(RowStatus::OneSource);
+        assert!(rows.windows(2).all(|w| trouble(&w[0]) <= trouble(&w[1])));
         let json = serde_json::to_string(&rows).unwrap();
         assert!(!json.contains("abc") && !json.contains("\"k\""), "{json}");
     }

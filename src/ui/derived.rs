@@ -145,32 +145,19 @@ impl Derived {
             .map(|(_, cells)| cells)
     }
 
-    /// What distinguishes an arm: the levels of those patches that differ between any two arms, with
-    /// the target left out where all targets of the patch agree.
+    /// How an arm differs from the first one that was measured, which is the deployment as found.
     pub fn arm_text(&self, arm: &Arm) -> String {
-        let mut seen: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-        for (patch, level) in self.arms.iter().flat_map(|(a, _)| a) {
-            seen.entry(patch).or_default().insert(level);
+        let Some((found, _)) = self.arms.first() else { return "as found".into() };
+        let (same, other): (Vec<_>, Vec<_>) = arm.iter().partition(|(key, level)| found.get(*key) == Some(*level));
+        let named = |levels: &[(&String, &String)]| {
+            levels.iter().map(|(key, level)| format!("{key}={level}")).collect::<Vec<_>>().join(" ")
+        };
+        match (same.as_slice(), other.as_slice()) {
+            (_, []) => "as found".into(),
+            ([], [_, _, ..]) => "all switched".into(),
+            ([_], [_, _, ..]) => format!("all but {}", named(&same)),
+            _ => named(&other),
         }
-        let mut by_patch: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
-        for (key, level) in arm {
-            if seen.get(key.as_str()).is_some_and(|levels| levels.len() > 1) {
-                let (patch, target) = key.split_once('@').unwrap_or((key, ""));
-                by_patch.entry(patch).or_default().push((target, level));
-            }
-        }
-        if by_patch.is_empty() {
-            return "as found".into();
-        }
-        let words = by_patch.into_iter().flat_map(|(patch, levels)| {
-            let same = levels.iter().all(|(_, l)| *l == levels[0].1);
-            if same {
-                vec![format!("{patch}={}", levels[0].1)]
-            } else {
-                levels.iter().map(|(target, level)| format!("{patch}@{target}={level}")).collect()
-            }
-        });
-        words.collect::<Vec<_>>().join(" ")
     }
 
     fn take(&mut self, entry: &TrialEntry) {

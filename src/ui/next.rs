@@ -1,7 +1,8 @@
 //! The cheapest next step of an investigation, in one line, from what is known. Pure.
 
 use crate::engine::state::{ProcedureStatus, State};
-use crate::isolate::estimate::next_step_hint;
+use crate::isolate::estimate::estimate;
+use crate::isolate::search::Ending;
 use crate::isolate::verdict::Finding;
 use crate::truth::ServerStatus;
 
@@ -23,8 +24,14 @@ pub fn step(state: &State) -> String {
             p.procedure.title, p.procedure.id, p.procedure.id
         );
     }
-    if state.search.as_ref().is_some_and(|s| s.is_active()) {
-        return format!("{}; `:stop-isolation` ends it", next_step_hint(state));
+    if let Some(search) = state.search.as_ref().filter(|s| s.is_active()) {
+        let left = estimate(state);
+        return format!(
+            "{}; about {} boots, {:.1} min to go; `:stop-isolation` ends it",
+            search.headline(),
+            left.boots,
+            left.minutes
+        );
     }
     if let Some(job) = state.running_jobs().next() {
         return format!("{} runs; its result comes by itself, `c` cancels it", job.title);
@@ -66,6 +73,9 @@ pub fn step(state: &State) -> String {
             "no symptom with these questions: ask longer ones, `:recall --lengths 4096,8192`".into()
         }
         _ if state.verdicts.is_empty() => "find the guilty patch: `i` (restarts servers, minutes)".into(),
+        _ if state.search.as_ref().is_some_and(|s| s.ended == Some(Ending::Stopped)) => {
+            "the search was stopped: `i` goes on from what is recorded".into()
+        }
         _ => "the search ended without a guilty patch: `:isolate PATCH,PATCH` tries fewer with more boots each".into(),
     }
 }

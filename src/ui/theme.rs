@@ -364,6 +364,6 @@ mod tests {
         to_ascii(&mut buffer);
         assert!(buffer.content.iter().all(|c| c.symbol().is_ascii()));
         assert_eq!(buffer[(0, 0)].symbol(), "-");
-        assert_eq!(buffer.area, Rect::new(0, 0, 13, 1));
+        assert_eq!(buffer.area, Rect::new(0, 0, 14, 1));
     }
 }

@@ -287,7 +287,7 @@ pub struct IsolateArgs {
     /// Print the self-test table of the search, on simulated servers
     #[arg(long, conflicts_with = "case")]
     pub simulate: bool,
-    /// Confirm every restart of this production target beforehand
+    /// Confirm the restarts of this target; each target of the case must be named
     #[arg(long, value_name = "TARGET")]
     pub yes: Vec<String>,
 }
@@ -458,7 +458,6 @@ mod tests {
             "completions klingon",
             "elevate case.toml decode",
             "--json=yaml keys",
-            "lab serve",
         ] {
             refuses(line);
         }

@@ -45,7 +45,7 @@ pub fn toggle(context: &Context, args: &ToggleArgs) -> Result<Answer, Failed> {
         Some((patch, target)) => (patch.to_owned(), Some(target.to_owned())),
         None => (args.patch.clone(), None),
     };
-    change(context, &args.case, &args.confirm, Command::Toggle { patch, target, level: args.level.clone() })
+    change(context, &args.case, &args.confirm, vec![Command::Toggle { patch, target, level: args.level.clone() }])
 }
 
 /// Answers `restart CASE TARGET`.
@@ -60,28 +60,34 @@ pub fn restart(context: &Context, args: &RestartArgs) -> Result<Answer, Failed> 
         ));
     }
     let command = Command::Restart { target: args.target.clone(), levels: BTreeMap::new() };
-    change(context, &args.case, &args.confirm, command)
+    change(context, &args.case, &args.confirm, vec![command])
 }
 
-/// Answers `restore CASE`.
+/// Answers `restore CASE`: every target runs again as its own launch script says.
 ///
 /// # Errors
-/// Restoring without the session that made the change is not in this version.
-pub fn restore(_args: &RestoreArgs) -> Result<Answer, Failed> {
-    Err(refuse(
-        "restore a target without the session that changed it",
-        "`patchbench session resume SESSION --undo` takes a change back",
-    ))
+/// The case is wrong, the change was not confirmed, or it failed.
+pub fn restore(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> {
+    let path = Path::new(&args.what);
+    if !path.exists() {
+        return Err(refuse("find what it changed on a host", "name the case file: `patchbench restore CASE`"));
+    }
+    let (case, _) = case_file(path)?;
+    let commands = case.targets.iter().map(|t| Command::Restore { target: Some(t.name.clone()) }).collect();
+    change(context, path, &args.confirm, commands)
 }
 
-fn change(context: &Context, path: &Path, confirm: &ConfirmArgs, command: Command) -> Result<Answer, Failed> {
+fn change(context: &Context, path: &Path, confirm: &ConfirmArgs, commands: Vec<Command>) -> Result<Answer, Failed> {
     let (case, remarks) = case_file(path)?;
     block_on(async {
         let run = start_new(context, &case.name, 1)?;
         let mut handle = run.handle();
         let work = async {
             drive::ask(&mut handle, &run.actor, Command::OpenCase { case: Box::new(case) }).await?;
-            let state = drive::ask(&mut handle, &run.actor, command).await?;
+            for command in commands {
+                drive::ask(&mut handle, &run.actor, command).await?;
+            }
+            let state = handle.state.borrow().clone();
             Ok(drive::planned(&state))
         };
         let planned = supervise(context, &run, work).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::case::Case;
+use crate::case::{Case, Role};
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::{IsolateArgs, MicroArgs, RecallArgs};
 use crate::cli::connect::case_file;
@@ -12,9 +12,11 @@ use crate::cli::exit::Status;
 use crate::cli::json::ErrorCode;
 use crate::cli::unsupported::refuse;
 use crate::cli::{Context, isolate, micro, patches, recall, truth};
-use crate::engine::command::{Command, RecallPlan};
+use crate::engine::command::{Command, EndState, RecallPlan};
 use crate::engine::drive::{self, DriveError};
+use crate::engine::procedure::Failure;
 use crate::engine::runtime::EngineHandle;
+use crate::isolate::verdict::Finding;
 use crate::recall::trial::ProbeForm;
 
 /// Conversations for each form, length and depth of a suite.
@@ -78,8 +80,24 @@ pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> 
     if args.plan || args.budget.is_some() {
         return Err(refuse("plan a search beforehand or bound its minutes", "leave `--plan` and `--budget` out"));
     }
-    let work = async |handle: &mut EngineHandle, run: &Run, _: &Case| {
-        drive::search(handle, &run.actor, Vec::new()).await?;
+    if args.yes.is_empty() {
+        let message = "a search restarts the servers of the case many times, and that was not confirmed";
+        return Err(Failed::usage(ErrorCode::Refused, message).hint("give `--yes` with the name of each target"));
+    }
+    let named = args.yes.clone();
+    let work = async |handle: &mut EngineHandle, run: &Run, case: &Case| {
+        if let Some(left_out) = case.targets.iter().find(|t| t.role != Role::Router && !named.contains(&t.name)) {
+            let failure = Failure::new(format!("`{}` would be restarted and was not named", left_out.name));
+            return Err(DriveError::Failed(failure.hint(format!("add `--yes {}`", left_out.name))));
+        }
+        let state = drive::search(handle, &run.actor, Vec::new()).await?;
+        let changed = state.targets.values().any(|t| t.changed.is_some());
+        let guilty = state.verdicts.iter().any(|v| v.verdict == Finding::Guilty);
+        if changed && !guilty {
+            // Nobody is there to choose, and nothing that was found speaks for any other configuration.
+            let original = Command::ChooseEndState { end_state: EndState::Original };
+            drive::change(handle, &run.actor, original, None).await?;
+        }
         Ok(())
     };
     with_case(context, path, work, |state, _, dir| isolate::answer(state, dir, context.style))

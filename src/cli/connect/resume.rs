@@ -63,7 +63,7 @@ pub fn headless(context: &Context, args: &ResumeArgs) -> Result<Answer, Failed> 
         let run = reopen(context, &args.session)?;
         let mut handle = run.handle();
         let before = handle.state.borrow().clone();
-        let cut = drive::interrupted(&before);
+        let cut = drive::half_done(&before);
         let work = async {
             for procedure in &cut {
                 let command = match (args.finish, args.undo) {

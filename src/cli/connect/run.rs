@@ -32,6 +32,8 @@ pub struct Run {
     pub dir: PathBuf,
     /// The user of this process.
     pub actor: Actor,
+    /// Timeline lines that were there before this run.
+    old_lines: usize,
 }
 
 impl Run {
@@ -88,12 +90,12 @@ pub fn start_new(context: &Context, stem: &str, seed: u64) -> Result<Run, Failed
 /// # Errors
 /// The journal cannot be written.
 pub fn start(session: OpenSession, first: Happened) -> Result<Run, Failed> {
-    let dir = session.dir.clone();
+    let (dir, old_lines) = (session.dir.clone(), session.state.timeline.len());
     let actor = driver();
     let world = Arc::new(RealWorld);
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;
-    Ok(Run { engine, dir, actor })
+    Ok(Run { engine, dir, actor, old_lines })
 }
 
 fn plain_name(stem: &str) -> String {
@@ -111,7 +113,8 @@ pub async fn supervise<T>(
     run: &Run,
     work: impl Future<Output = Result<T, DriveError>>,
 ) -> Result<T, Failed> {
-    let mut progress = Progress::new(context.quiet || context.json == Some(JsonForm::Stream));
+    let quiet = context.quiet || context.json == Some(JsonForm::Stream);
+    let mut progress = Progress::new(quiet, run.old_lines);
     let mut stream = (context.json == Some(JsonForm::Stream)).then(|| JournalStream::new(run));
     let mut state = run.engine.handle.state.clone();
     let mut live = run.engine.handle.live.subscribe();
@@ -163,6 +166,10 @@ fn failed(error: &DriveError) -> Failed {
 /// # Errors
 /// The journal could not be written.
 pub async fn finish(run: Run) -> Result<(), Failed> {
+    let state = run.engine.handle.state.borrow().clone();
+    for job in state.running_jobs().filter(|j| j.procedure.is_some()) {
+        output::stderr_line(&format!("waiting for a change to come to its end: {}", job.title));
+    }
     run.engine.handle.close().await;
     let dir = run.dir;
     run.engine.ended().await.map_err(|e| {

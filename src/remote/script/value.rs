@@ -98,7 +98,7 @@ fn quoted(node: Node<'_>, source: &str, known: &Known) -> Text {
         }
         at = child.end_byte();
     }
-    out.push_str(&escaped(&source[at..end]));
+    out.push_str(&escaped(source.get(at..end).unwrap_or_default()));
     Text::Known(out)
 }
 

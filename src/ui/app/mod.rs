@@ -20,6 +20,7 @@ use crate::engine::input::{ActorRole, JobOutcome};
 use crate::engine::live::Live;
 use crate::engine::procedure::Failure;
 use crate::engine::state::{ProcedureStatus, State};
+use crate::isolate::estimate::estimate;
 use crate::ui::action::{self, Action, Context};
 use crate::ui::derived::Derived;
 use crate::ui::keymap::{Key, Keymap, Lookup};
@@ -112,6 +113,8 @@ pub struct App {
     plans_seen: BTreeSet<ProcedureId>,
     /// Set while the servers are put into their end state before leaving.
     leaving: bool,
+    /// The search that was asked for once; the same again begins it.
+    asked: Option<Command>,
     dirty: bool,
 }
 
@@ -150,6 +153,7 @@ impl App {
             now,
             plans_awaited: 0,
             leaving: false,
+            asked: None,
             dirty: true,
         }
     }
@@ -204,9 +208,12 @@ impl App {
         self.derived.update(&self.state);
         let mut requests = self.announce(&before);
         self.show_plan();
-        if self.leaving && self.at_rest() {
+        // The choice may not have reached the engine yet; until it has, nothing has been put back.
+        if self.leaving && self.at_rest() && (self.state.end_state.is_some() || self.state.refusal != before.refusal) {
             self.leaving = false;
-            if self.state.targets.values().all(|t| t.changed.is_none()) || self.state.refusal == before.refusal {
+            let last = self.state.procedures.values().next_back();
+            let failed = last.is_some_and(|p| matches!(p.status, ProcedureStatus::Failed { .. }));
+            if !failed && self.state.refusal == before.refusal {
                 requests.push(Request::Quit);
             }
         }
@@ -283,12 +290,35 @@ impl App {
         let action = action::parse(line, &context);
         match action {
             Ok(Action::Screen(screen)) => self.screen(screen),
+            Ok(Action::Engine(commands)) if self.asks_first(&commands) => Vec::new(),
             Ok(Action::Engine(commands)) => self.send(commands),
             Err(failure) => {
                 self.fail(failure);
                 Vec::new()
             }
         }
+    }
+
+    /// A search restarts servers without a question each time, so that is said once and asked for again.
+    fn asks_first(&mut self, commands: &[Command]) -> bool {
+        let Some(search @ Command::Isolate { .. }) = commands.first() else {
+            self.asked = None;
+            return false;
+        };
+        if self.asked.take().as_ref() == Some(search) {
+            return false;
+        }
+        self.asked = Some(search.clone());
+        let cost = estimate(&self.state);
+        let targets: Vec<_> = self.state.case.iter().flat_map(|c| &c.targets).map(|t| t.name.as_str()).collect();
+        let text = format!(
+            "the search restarts {} about {} times in {:.0} min, without asking each time: the same again begins it",
+            targets.join(", "),
+            cost.boots,
+            cost.minutes.ceil()
+        );
+        self.say(&text, None);
+        true
     }
 
     fn send(&mut self, commands: Vec<Command>) -> Vec<Request> {

@@ -245,6 +245,6 @@ mod tests {
         draw(&mut buffer, area, &rows, &mut view, look, true);
         let plain: Vec<String> =
             (0..3).map(|y| (0..9).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>()).collect();
-        assert_eq!(plain, ["  word   ", "  two    ", "▸●three  "]);
+        assert_eq!(plain, ["  one    ", "  two    ", "▸●three  "]);
     }
 }
