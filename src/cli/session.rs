@@ -421,7 +421,7 @@ mod tests {
     use crate::engine::event::{Event, Happened};
     use crate::engine::input::Actor;
 
-    fn session(root: &Path) -> PathBuf {
+    fn session(root: &Path) -> std::path::PathBuf {
         let mut open = store::create(root, "monday").unwrap();
         let what =
             Happened::SessionStarted { id: uuid::Uuid::nil(), name: "monday".into(), program: "0".into(), seed: 1 };
