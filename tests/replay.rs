@@ -360,3 +360,21 @@ fn a_watcher_cannot_act() {
     );
     assert_eq!(state.proposals.len(), 1);
 }
+
+#[test]
+fn every_recorded_session_loads_for_ever() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("sessions");
+    let mut seen = 0;
+    for entry in fs_err::read_dir(folder).unwrap() {
+        let dir = entry.unwrap().path();
+        if !dir.is_dir() {
+            continue;
+        }
+        let verified = verify::verify(&dir).unwrap();
+        assert_eq!(verified.problems, Vec::new(), "{}", dir.display());
+        let state = replay(State::default(), &store::read(&dir).unwrap().events);
+        assert!(!state.verdicts.is_empty() && verified.blobs > 0, "{}", dir.display());
+        seen += 1;
+    }
+    assert!(seen > 0, "there is no recorded session");
+}
