@@ -37,6 +37,7 @@ const SECRET_ENDS: &[&str] =
 
 /// Names that end like a secret and are parts of a model's vocabulary or of a tool's options.
 const PUBLIC_NAMES: &[&str] = &[
+    "pwd",
     "bos_token",
     "eos_token",
     "pad_token",

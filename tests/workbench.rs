@@ -136,9 +136,11 @@ where
     let events = channel(receiver);
     let screen = run_on(&mut terminal, &mut outside, events, std::future::pending(), handle, options());
     let (exit, ()) = tokio::join!(screen, act(person));
-    let state = engine.handle.state.borrow().clone();
+    let state = engine.handle.state.clone();
     engine.handle.close().await;
     engine.ended().await.unwrap();
+    // What was typed last may reach the state only while the engine closes.
+    let state = state.borrow().clone();
     (exit, state)
 }
 

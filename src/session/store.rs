@@ -201,6 +201,7 @@ pub fn read_head(dir: &Path) -> Result<Option<Head>, SessionError> {
 pub fn write_head(dir: &Path, head: &Head) -> io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(&serde_json::to_vec(head)?)?;
+    file.write_all(b"\n")?;
     file.as_file().sync_data()?;
     file.persist(dir.join("HEAD")).map_err(|e| e.error)?;
     Ok(())

@@ -150,7 +150,17 @@ impl Derived {
         let Some((found, _)) = self.arms.first() else { return "as found".into() };
         let (same, other): (Vec<_>, Vec<_>) = arm.iter().partition(|(key, level)| found.get(*key) == Some(*level));
         let named = |levels: &[(&String, &String)]| {
-            levels.iter().map(|(key, level)| format!("{key}={level}")).collect::<Vec<_>>().join(" ")
+            let mut words: Vec<String> = Vec::new();
+            for (key, level) in levels {
+                let (patch, _) = key.split_once('@').unwrap_or((key, ""));
+                let everywhere = arm.iter().all(|(k, l)| k.split('@').next() != Some(patch) || l == *level);
+                let name = if everywhere { patch } else { key.as_str() };
+                let word = format!("{name}={level}");
+                if !words.contains(&word) {
+                    words.push(word);
+                }
+            }
+            words.join(" ")
         };
         match (same.as_slice(), other.as_slice()) {
             (_, []) => "as found".into(),

@@ -84,6 +84,9 @@ pub async fn run(handle: EngineHandle, options: Options) -> Result<Exit, RunErro
     let exit = run_on(&mut terminal, &mut RealTerminal, events, stop, handle, options).await;
     reader.abort();
     drop(guard);
+    // The guard has shown the cursor. Dropping the terminal would try that again, and print a complaint to a
+    // terminal that may be gone, which ends the process instead of the screen.
+    std::mem::forget(terminal);
     Ok(exit)
 }
 

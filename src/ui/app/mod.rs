@@ -301,7 +301,8 @@ impl App {
 
     /// A search restarts servers without a question each time, so that is said once and asked for again.
     fn asks_first(&mut self, commands: &[Command]) -> bool {
-        let Some(search @ Command::Isolate { .. }) = commands.first() else {
+        let acts = matches!(self.mode, Mode::Live(ActorRole::Driver));
+        let Some(search @ Command::Isolate { .. }) = commands.first().filter(|_| acts) else {
             self.asked = None;
             return false;
         };
