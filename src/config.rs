@@ -47,7 +47,12 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting { key: "theme", doc: "colour theme of the workbench", kind: Kind::Text, default: "default" },
     Setting { key: "ascii", doc: "draw with ASCII characters alone", kind: Kind::Switch, default: "false" },
-    Setting { key: "mouse", doc: "let the mouse focus panes and scroll", kind: Kind::Switch, default: "true" },
+    Setting {
+        key: "mouse",
+        doc: "let the mouse focus panes and scroll; not used yet",
+        kind: Kind::Switch,
+        default: "true",
+    },
     Setting { key: "layout", doc: "layout that the workbench starts with", kind: Kind::Text, default: "overview" },
     Setting {
         key: "keymap",
@@ -57,11 +62,16 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "name",
-        doc: "name under which actions are journaled; empty is the login",
+        doc: "name under which actions are journaled; not used yet, the login is taken",
         kind: Kind::Text,
         default: "",
     },
-    Setting { key: "notify", doc: "shell command to run when a long step ends", kind: Kind::Text, default: "" },
+    Setting {
+        key: "notify",
+        doc: "shell command to run when a long step ends; not used yet",
+        kind: Kind::Text,
+        default: "",
+    },
     Setting { key: "log", doc: "what goes into the log file", kind: Kind::Text, default: "info" },
     Setting { key: "load-every", doc: "seconds between readings of the load", kind: Kind::Seconds(0.5), default: "2" },
     Setting { key: "probe-every", doc: "seconds between full probes", kind: Kind::Seconds(5.0), default: "60" },

@@ -235,10 +235,10 @@ fn a_world_that_cannot_be_used_is_one_sentence_with_a_status() {
     drop(taken);
 
     let broken = lab.root.path().join("broken.toml");
-    fs_err::write(&broken, case.replace("[[patch]]", "[[pacth]]")).unwrap();
+    fs_err::write(&broken, case.replace("[[patch]]", "[[hatch]]")).unwrap();
     let (status, error) = lab.json(&["truth", broken.to_str().unwrap()]);
     assert_eq!((status, error["error"]["code"].as_str()), (2, Some("case")), "{error}");
-    assert!(error["error"]["message"].as_str().unwrap().contains("pacth"), "{error}");
+    assert!(error["error"]["message"].as_str().unwrap().contains("hatch"), "{error}");
 
     fs_err::remove_file(&lab.script).unwrap();
     let (status, error) = lab.json(&["restart", lab.case(), "lab", "--yes"]);

@@ -53,7 +53,7 @@ pub struct GlobalArgs {
     /// Layout that the workbench starts with
     #[arg(long, global = true, value_name = "NAME")]
     pub layout: Option<String>,
-    /// Shell command to run when a long step ends
+    /// Shell command to run when a long step ends; not used yet
     #[arg(long, global = true, value_name = "CMD")]
     pub notify: Option<String>,
     /// What goes into the log file, such as `info` or `patchbench=debug`

@@ -1,7 +1,7 @@
 //! The lab model as a whole: its weights, one site, a whole forward pass.
 //!
 //! Responsible for the order of the parts. Not responsible for the mixing's arithmetic where a
-//! candidate replaces it: [`step`] is given the coefficients.
+//! candidate replaces it: `step` is given the coefficients.
 
 use crate::kernel::checkpoint::{Checkpoint, CheckpointError};
 use crate::kernel::matrix::Matrix;

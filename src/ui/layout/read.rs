@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn mistakes_name_line_and_key() {
         check("doc = \"x\"\n", 1, "[[column]]");
-        check("doc = \"x\"\n[[column]]\npane = [\n { show = \"patchs\" },\n]\n", 4, "`show` names `patchs`");
+        check("doc = \"x\"\n[[column]]\npane = [\n { show = \"pitches\" },\n]\n", 4, "`show` names `pitches`");
         check("doc = \"x\"\n[[column]]\nratio = 0\npane = [{ show = \"patches\" }]\n", 3, "`ratio`");
         check("doc = \"x\"\n[[column]]\npane = [{ show = \"jobs\" }, { show = \"jobs\" }]\n", 3, "twice");
         check("doc = \"x\"\n[[column]]\npane = [{ show = \"jobs\", min = [1, 1] }]\n", 3, "`min`");
