@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 
 use super::local;
 use super::owner::{self, Marks, Running};
-use super::script::{self, Ask, Declared, Override, Text};
+use super::script::{self, Ask, Override};
 use super::{levels, prove, shell_text};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, Target};
 use crate::engine::effect::ChangeWish;
 use crate::engine::ids::ProcedureId;
 use crate::engine::job::JobContext;
 use crate::engine::procedure::{Action, BootExpectation, Failure, Procedure, ProcessKey, Purpose, Readback, Step};
+use crate::truth::declared::{Declared, Text};
 
 /// Seconds that a server may take to be ready: large models load for many minutes.
 const READY_TIMEOUT_S: f64 = 1800.0;

@@ -11,7 +11,7 @@ use crate::case::{Gate, Patch};
 use crate::redact;
 use crate::remote::argv::{self, FlagValue};
 use crate::remote::proc::{Cmdline, Environ, Unknown};
-use crate::remote::script::{Declared, Text};
+use crate::truth::declared::{Declared, Place, Text};
 use crate::untrusted::Untrusted;
 
 /// Pid, environment and command line of a process.
@@ -24,14 +24,20 @@ pub type Observed = (String, BTreeMap<String, Value>);
 pub struct Layers {
     /// Target name.
     pub target: String,
-    /// The launch script: its path and what it declares.
-    pub declared: Option<(String, Declared)>,
-    /// The override that the process was started from, likewise.
+    /// What the target's own files declare.
+    pub declared: Option<Declared>,
+    /// The override that the process was started from: its path and what it declares.
     pub replaced: Option<(String, Declared)>,
     /// The process: pid, environment, command line.
     pub process: Option<Process>,
     /// The configuration that the server reports: URL and values, or why there is none.
     pub observed: Option<Result<Observed, String>>,
+}
+
+impl Layers {
+    fn declaring(&self) -> impl Iterator<Item = &Declared> {
+        self.declared.iter().chain(self.replaced.iter().map(|(_, d)| d))
+    }
 }
 
 /// What a layer says of one name, unredacted.
@@ -41,11 +47,20 @@ struct Said {
     source: String,
     line: Option<u32>,
     blind_to: Option<String>,
-    /// Lines of further values that do not count, with their text.
-    also: Vec<(u32, String)>,
+    /// Places of further values that do not count, with their text.
+    also: Vec<(Place, String)>,
 }
 
 impl Said {
+    fn at(
+        place: &Place,
+        value: Result<Option<String>, String>,
+        blind_to: Option<String>,
+        also: Vec<(Place, String)>,
+    ) -> Self {
+        Self { value, source: place.file.clone(), line: Some(place.line), blind_to, also }
+    }
+
     fn claim(&self, name: &str) -> Claim {
         let (value, known) = match &self.value {
             Ok(value) => (value.as_deref().map(|v| Untrusted::from(redact::value(name, v))), Known::Yes),
@@ -90,7 +105,7 @@ pub fn rows(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
 
 fn variables(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
     let mut names: BTreeSet<&str> = BTreeSet::new();
-    for (_, declared) in layers.declared.iter().chain(&layers.replaced) {
+    for declared in layers.declaring() {
         names.extend(declared.variables.keys().map(String::as_str));
     }
     if let Some((_, Ok(environ), _)) = &layers.process {
@@ -100,15 +115,16 @@ fn variables(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
         Gate::Env { name, .. } => Some(name.as_str()),
         _ => None,
     }));
-    let from = |source: &Option<(String, Declared)>, name: &str| {
-        let (path, declared) = source.as_ref()?;
+    let from = |declared: Option<&Declared>, name: &str| {
+        let declared = declared?;
         let variable = declared.variables.get(name)?;
-        let also = earlier(variable.all.iter().map(|(l, v)| (*l, v.as_ref().map_or("unset", shown_text).to_owned())));
+        let also =
+            earlier(variable.all.iter().map(|(p, v)| (p.clone(), v.as_ref().map_or("unset", shown_text).to_owned())));
         let value = match &variable.value {
             Some(text) => known_text(text).map(Some),
             None => Ok(None),
         };
-        Some(Said { value, source: path.clone(), line: Some(variable.line), blind_to: declared.blind_to.clone(), also })
+        Some(Said::at(&variable.place, value, declared.blind_to.clone(), also))
     };
     let effective = |name: &str| {
         let (pid, environ, _) = layers.process.as_ref()?;
@@ -124,8 +140,8 @@ fn variables(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
         .into_iter()
         .map(|name| {
             let said = Layered {
-                declared: from(&layers.declared, name),
-                replaced: from(&layers.replaced, name),
+                declared: from(layers.declared.as_ref(), name),
+                replaced: from(layers.replaced.as_ref().map(|(_, d)| d), name),
                 override_path: layers.replaced.as_ref().map(|(path, _)| path.clone()),
                 effective: effective(name),
                 observed: None,
@@ -150,7 +166,7 @@ fn flag_rows(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
             meet(flag);
         }
     }
-    for (_, declared) in layers.declared.iter().chain(&layers.replaced) {
+    for declared in layers.declaring() {
         declared.flags.iter().for_each(|f| meet(&f.name));
     }
     let uses = words.as_deref().map(argv::flags).unwrap_or_default();
@@ -162,12 +178,12 @@ fn flag_rows(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
             meet(&format!("--{}", key.replace('_', "-")));
         }
     }
-    let from = |source: &Option<(String, Declared)>, key: &str| {
-        let (path, declared) = source.as_ref()?;
+    let from = |declared: Option<&Declared>, key: &str| {
+        let declared = declared?;
         let flag = declared.flags.iter().rev().find(|f| flags::key(&f.name) == key)?;
-        let also = earlier(flag.all.iter().map(|(l, v)| (*l, shown_text(v).to_owned())));
+        let also = earlier(flag.all.iter().map(|(p, v)| (p.clone(), shown_text(v).to_owned())));
         let value = known_text(&flag.value).map(Some);
-        Some(Said { value, source: path.clone(), line: Some(flag.line), blind_to: declared.blind_to.clone(), also })
+        Some(Said::at(&flag.place, value, declared.blind_to.clone(), also))
     };
     let effective = |key: &str| {
         let (pid, _, cmdline) = layers.process.as_ref()?;
@@ -200,8 +216,8 @@ fn flag_rows(layers: &Layers, patches: &[&Patch]) -> Vec<Row> {
         .into_iter()
         .map(|(key, name)| {
             let said = Layered {
-                declared: from(&layers.declared, &key),
-                replaced: from(&layers.replaced, &key),
+                declared: from(layers.declared.as_ref(), &key),
+                replaced: from(layers.replaced.as_ref().map(|(_, d)| d), &key),
                 override_path: layers.replaced.as_ref().map(|(path, _)| path.clone()),
                 effective: effective(&key),
                 observed: observed(&key),
@@ -236,8 +252,8 @@ fn used_text(words: &[argv::Word], value: &FlagValue) -> String {
 }
 
 /// The values before the last one that differ from it.
-fn earlier(all: impl Iterator<Item = (u32, String)>) -> Vec<(u32, String)> {
-    let all: Vec<(u32, String)> = all.collect();
+fn earlier(all: impl Iterator<Item = (Place, String)>) -> Vec<(Place, String)> {
+    let all: Vec<(Place, String)> = all.collect();
     let Some((last, before)) = all.split_last() else { return Vec::new() };
     before.iter().filter(|(_, v)| *v != last.1).cloned().collect()
 }
@@ -299,7 +315,12 @@ impl Layered {
             return (RowStatus::UnknownBecause, redact::text(because));
         }
         if let Some(said) = declared.filter(|s| !s.also.is_empty()) {
-            let also: Vec<String> = said.also.iter().map(|(l, v)| format!("line {l}: `{}`", show(v))).collect();
+            // A place in another file is named whole.
+            let place = |p: &Place| match p.file == said.source {
+                true => format!("line {}", p.line),
+                false => format!("{}:{}", p.file, p.line),
+            };
+            let also: Vec<String> = said.also.iter().map(|(p, v)| format!("{}: `{}`", place(p), show(v))).collect();
             let line = said.line.map(|l| format!("line {l} counts; ")).unwrap_or_default();
             return (RowStatus::GivenTwice, format!("{line}{}", also.join(", ")));
         }
@@ -339,8 +360,8 @@ mod tests {
     use crate::case::LevelValue;
     use crate::remote::{proc, script};
 
-    fn declared(path: &str, text: &str) -> (String, Declared) {
-        (path.to_owned(), script::declared(&script::parse(text).unwrap(), path, None))
+    fn declared(path: &str, text: &str) -> Declared {
+        script::declared(&script::parse(text).unwrap(), path, None)
     }
 
     fn layers(text: &str, environ: &[u8], line: &str, observed: &Value) -> Layers {
@@ -412,7 +433,7 @@ mod tests {
     #[test]
     fn an_override_explains_what_it_changes() {
         let mut layers = layers("export A=1\nsrv --mode fp32 --x 1\n", b"Q=1\0", "srv --mode bf16", &json!({}));
-        layers.replaced = Some(declared("/o.sh", "export A=1\nunset A\nsrv --mode bf16\n"));
+        layers.replaced = Some(("/o.sh".into(), declared("/o.sh", "export A=1\nunset A\nsrv --mode bf16\n")));
         check(&layers, "A", RowStatus::OverriddenBy, "absent by /o.sh line 2");
         check(&layers, "--mode", RowStatus::OverriddenBy, "`bf16` by /o.sh line 3");
         check(&layers, "--x", RowStatus::OverriddenBy, "absent by /o.sh");

@@ -4,6 +4,7 @@
 //! The readers touch the host; `truth::compare` is pure.
 
 pub mod compare;
+pub mod declared;
 pub mod flags;
 pub mod read;
 

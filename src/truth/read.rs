@@ -19,8 +19,9 @@ use crate::engine::procedure::Failure;
 use crate::redact;
 use crate::remote::owner::{self, Marks, Running};
 use crate::remote::proc::Unknown;
-use crate::remote::script::{self, Declared};
+use crate::remote::script;
 use crate::remote::{Folders, http, levels, local, procedures};
+use crate::truth::declared::Declared;
 
 /// Reads a target, with our overrides in the standard folder.
 ///
@@ -123,7 +124,7 @@ fn look(target: &Target, overrides: &str) -> Seen {
         return seen;
     };
     let declared = seen.layers.declared.as_ref();
-    let argv = declared.map(|(_, d)| d.argv.clone()).unwrap_or_default();
+    let argv = declared.map(|d| d.argv.clone()).unwrap_or_default();
     let marks = Marks { script: path.map_or("", String::as_str), overrides, argv: &argv };
     let running = if argv.is_empty() { owner_by_port(port) } else { owner::running(&target.name, port, &marks) };
     match running {
@@ -137,7 +138,7 @@ fn look(target: &Target, overrides: &str) -> Seen {
                 }
             }
             if let Some(file) = running.started_from.as_deref().filter(|f| f.starts_with(overrides)) {
-                seen.layers.replaced = read_declared(&mut seen, file, target.port());
+                seen.layers.replaced = read_declared(&mut seen, file, target.port()).map(|d| (file.to_owned(), d));
             }
             seen.layers.process = Some((pid, environ, cmdline));
             seen.owner = Owner::Own(running);
@@ -160,13 +161,13 @@ fn owner_by_port(port: u16) -> Result<Option<Running>, Failure> {
     }
 }
 
-fn read_declared(seen: &mut Seen, path: &str, port: Option<u16>) -> Option<(String, Declared)> {
+fn read_declared(seen: &mut Seen, path: &str, port: Option<u16>) -> Option<Declared> {
     let read = procedures::read_script(path).and_then(|text| script::parse(&text));
     match read {
         Ok(script) => {
             let mut declared = script::declared(&script, path, port);
             seen.diagnostics.append(&mut declared.diagnostics);
-            Some((path.to_owned(), declared))
+            Some(declared)
         }
         Err(failure) => {
             seen.say("script-unread", failure, path);

@@ -1,49 +1,9 @@
 //! What a script declares: the environment and the flags of the server, with their lines.
 
-use std::collections::BTreeMap;
-
 use super::{Effect, Script, Text, server};
 use crate::engine::diagnostic::Diagnostic;
 use crate::remote::argv::{self, FlagValue};
-
-/// What a script declares about its server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Declared {
-    /// Variables that reach the server, by name.
-    pub variables: BTreeMap<String, DeclaredVariable>,
-    /// Flags of the server, in order of their first use.
-    pub flags: Vec<DeclaredFlag>,
-    /// The words of the server's command; empty where it was not found.
-    pub argv: Vec<argv::Word>,
-    /// What could not be followed.
-    pub diagnostics: Vec<Diagnostic>,
-    /// What the script cannot show, in one clause; `None` where it shows everything that it does.
-    pub blind_to: Option<String>,
-}
-
-/// One variable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredVariable {
-    /// The value that counts; `None` is unset.
-    pub value: Option<Text>,
-    /// Line that counts.
-    pub line: u32,
-    /// Every assignment with its line, in order; the last one counts.
-    pub all: Vec<(u32, Option<Text>)>,
-}
-
-/// One flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclaredFlag {
-    /// Flag with its dashes.
-    pub name: String,
-    /// The words that follow it, joined by spaces; the empty text where none does. The last use counts.
-    pub value: Text,
-    /// Line that counts.
-    pub line: u32,
-    /// Every use with its line, in order.
-    pub all: Vec<(u32, Text)>,
-}
+use crate::truth::declared::{Declared, Place};
 
 /// Reads what a script declares. `port` tells servers apart where the script starts several.
 pub fn declared(script: &Script, path: &str, port: Option<u16>) -> Declared {
@@ -78,13 +38,13 @@ pub fn declared(script: &Script, path: &str, port: Option<u16>) -> Declared {
                 because: format!("line {} sets it only in some runs", assign.line),
             }),
         };
-        push_variable(&mut out.variables, &assign.name, assign.line, value);
+        out.assign(&assign.name, Place::new(path, assign.line), value);
     }
     if let Some(server) = server {
         let words = server.argv();
         for word in words.iter().take(argv::program(&words)).flatten().filter(|w| argv::is_assignment(w)) {
             if let Some((name, value)) = word.split_once('=') {
-                push_variable(&mut out.variables, name, server.command.line, Some(Text::Known(value.to_owned())));
+                out.assign(name, Place::new(path, server.command.line), Some(Text::Known(value.to_owned())));
             }
         }
         for flag in argv::flags(&words) {
@@ -94,13 +54,7 @@ pub fn declared(script: &Script, path: &str, port: Option<u16>) -> Declared {
                 FlagValue::Joined(value) => Text::Known(value),
                 FlagValue::Words(range) => join(&server.words[range]),
             };
-            match out.flags.iter_mut().find(|f| f.name == flag.name) {
-                Some(before) => {
-                    before.all.push((line, value.clone()));
-                    (before.value, before.line) = (value, line);
-                }
-                None => out.flags.push(DeclaredFlag { name: flag.name, all: vec![(line, value.clone())], value, line }),
-            }
+            out.give(&flag.name, Place::new(path, line), value);
         }
         let hidden: Vec<String> =
             server.words.iter().filter(|w| w.value.known().is_none()).map(|w| w.line.to_string()).collect();
@@ -116,13 +70,6 @@ pub fn declared(script: &Script, path: &str, port: Option<u16>) -> Declared {
         out.blind_to = Some(format!("what lines {} bring in", opaque.join(", ")));
     }
     out
-}
-
-fn push_variable(variables: &mut BTreeMap<String, DeclaredVariable>, name: &str, line: u32, value: Option<Text>) {
-    let variable =
-        variables.entry(name.to_owned()).or_insert_with(|| DeclaredVariable { value: None, line, all: Vec::new() });
-    variable.all.push((line, value.clone()));
-    (variable.value, variable.line) = (value, line);
 }
 
 fn join(words: &[super::ScriptWord]) -> Text {

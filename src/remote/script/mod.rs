@@ -11,36 +11,13 @@ mod value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-pub use claims::{Declared, DeclaredFlag, DeclaredVariable, declared};
+pub use claims::declared;
 pub use edit::{Ask, Edit, Override, make_override};
 pub use parse::parse;
 pub use server::Server;
 
 use crate::engine::procedure::Failure;
-
-/// The text of a value as far as the script alone tells it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Text {
-    /// Known.
-    Known(String),
-    /// Not known without running the script on its host.
-    Unresolved {
-        /// As it stands in the script.
-        raw: String,
-        /// Why, in one clause.
-        because: String,
-    },
-}
-
-impl Text {
-    /// The text, if it is known.
-    pub fn known(&self) -> Option<&str> {
-        match self {
-            Self::Known(text) => Some(text),
-            Self::Unresolved { .. } => None,
-        }
-    }
-}
+use crate::truth::declared::Text;
 
 /// How an assignment takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

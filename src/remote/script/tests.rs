@@ -8,6 +8,7 @@ use std::process::Command as Process;
 use proptest::prelude::*;
 
 use super::*;
+use crate::truth::declared::Declared;
 
 fn artefact(name: &str) -> String {
     fs_err::read_to_string(format!("{}/tests/artefacts/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
@@ -28,7 +29,7 @@ fn flag(switch: &str, value: Option<&str>, takes_value: bool) -> Ask {
 fn check_variables(declared: &Declared, expect: &[(&str, &str, u32)]) {
     for (name, value, line) in expect {
         let found = declared.variables.get(*name).unwrap_or_else(|| panic!("{name} is missing"));
-        assert_eq!((found.value.as_ref().and_then(Text::known), found.line), (Some(*value), *line), "{name}");
+        assert_eq!((found.value.as_ref().and_then(Text::known), found.place.line), (Some(*value), *line), "{name}");
     }
 }
 
@@ -94,7 +95,7 @@ fn a03_second_export_wins_and_comments_give_nothing() {
     let backend = &declared.variables["SGLANG_HACK_FLASHMLA_BACKEND"];
     assert_eq!(backend.value.as_ref().and_then(Text::known), Some("tilelang"));
     let all: Vec<(u32, Option<&str>)> =
-        backend.all.iter().map(|(l, v)| (*l, v.as_ref().and_then(Text::known))).collect();
+        backend.all.iter().map(|(l, v)| (l.line, v.as_ref().and_then(Text::known))).collect();
     assert_eq!(all, [(8, Some("torch")), (9, Some("tilelang"))]);
     check_variables(
         &declared,

@@ -1,0 +1,115 @@
+//! What a target's own files say it is started with: the first of the three layers of truth.
+//!
+//! The types here are plain data and the readers are pure: text in, declaration out. Nothing is run and nothing is
+//! guessed; what only the host can tell is *unresolved*.
+
+use std::collections::BTreeMap;
+
+use crate::engine::diagnostic::Diagnostic;
+use crate::remote::argv;
+
+/// The text of a value as far as its file alone tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// Known.
+    Known(String),
+    /// Not known without running something on the host.
+    Unresolved {
+        /// As it stands in the file.
+        raw: String,
+        /// Why, in one clause.
+        because: String,
+    },
+}
+
+impl Text {
+    /// The text, if it is known.
+    pub fn known(&self) -> Option<&str> {
+        match self {
+            Self::Known(text) => Some(text),
+            Self::Unresolved { .. } => None,
+        }
+    }
+}
+
+/// Where something is written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Path of the file on its host.
+    pub file: String,
+    /// Line, counted from 1.
+    pub line: u32,
+}
+
+impl Place {
+    /// A line of a file.
+    pub fn new(file: &str, line: u32) -> Self {
+        Self { file: file.to_owned(), line }
+    }
+}
+
+/// What files declare about one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Declared {
+    /// Variables that reach the server, by name.
+    pub variables: BTreeMap<String, DeclaredVariable>,
+    /// Flags of the server, in order of their first use.
+    pub flags: Vec<DeclaredFlag>,
+    /// The words of the server's command; empty where it was not found.
+    pub argv: Vec<argv::Word>,
+    /// What could not be followed.
+    pub diagnostics: Vec<Diagnostic>,
+    /// What the files cannot show, in one clause; `None` where they show everything that they do.
+    pub blind_to: Option<String>,
+}
+
+/// One variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredVariable {
+    /// The value that counts; `None` is unset.
+    pub value: Option<Text>,
+    /// Where it stands.
+    pub place: Place,
+    /// Every assignment with its place, in order; the last one counts.
+    pub all: Vec<(Place, Option<Text>)>,
+}
+
+/// One flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredFlag {
+    /// Flag with its dashes.
+    pub name: String,
+    /// The words that follow it, joined by spaces; the empty text where none does. The last use counts.
+    pub value: Text,
+    /// Where it stands.
+    pub place: Place,
+    /// Every use with its place, in order.
+    pub all: Vec<(Place, Text)>,
+}
+
+impl Declared {
+    /// Adds an assignment, which counts from now on; `None` unsets.
+    pub fn assign(&mut self, name: &str, place: Place, value: Option<Text>) {
+        let variable = self.variables.entry(name.to_owned()).or_insert_with(|| DeclaredVariable {
+            value: None,
+            place: place.clone(),
+            all: Vec::new(),
+        });
+        variable.all.push((place.clone(), value.clone()));
+        (variable.value, variable.place) = (value, place);
+    }
+
+    /// Adds a use of a flag, which counts from now on.
+    pub fn give(&mut self, name: &str, place: Place, value: Text) {
+        match self.flags.iter_mut().find(|f| f.name == name) {
+            Some(before) => {
+                before.all.push((place.clone(), value.clone()));
+                (before.value, before.place) = (value, place);
+            }
+            None => {
+                let all = vec![(place.clone(), value.clone())];
+                self.flags.push(DeclaredFlag { name: name.to_owned(), value, place, all });
+            }
+        }
+    }
+}
