@@ -131,6 +131,7 @@ pub fn plan(case: &Case, target: &str, wish: &ChangeWish) -> Procedure {
         check: Action::Nothing,
         apply: Action::Shell { script: format!("true # {name}"), timeout_s: 1.0 },
         undo: Some(Action::Nothing),
+        undo_proof: None,
         proof: Action::Nothing,
     };
     Procedure {

@@ -55,6 +55,9 @@ pub struct Step {
     pub apply: Action,
     /// Takes it back; `None` where there is nothing to take back.
     pub undo: Option<Action>,
+    /// Reads the evidence that it was taken back; `None` where `undo` says it by its own end.
+    #[serde(default)]
+    pub undo_proof: Option<Action>,
     /// Reads the evidence that it was done; changes nothing.
     pub proof: Action,
 }

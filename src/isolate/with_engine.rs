@@ -129,6 +129,7 @@ fn procedure(target: &str, purpose: Purpose, levels: BTreeMap<String, String>) -
         check: Action::Nothing,
         apply: Action::Nothing,
         undo: None,
+        undo_proof: None,
         proof: Action::Nothing,
     };
     Procedure {

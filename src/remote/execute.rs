@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::local::{self, ShellFailure};
-use super::{procedures, prove};
-use crate::case::{Case, Manager, Target};
+use super::prove;
+use crate::case::{Case, Target};
 use crate::engine::input::JobReport;
 use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::procedure::{
@@ -18,9 +18,6 @@ use crate::redact;
 use crate::untrusted::Untrusted;
 
 pub use super::prove::{adopt, adopt_in};
-
-/// Seconds that a server may take that is started again after it was only stopped.
-const STARTED_AGAIN_S: f64 = 1800.0;
 
 /// Runs a procedure: `Do` from step `from` upwards, `Undo` from step `from` downwards.
 ///
@@ -106,10 +103,6 @@ impl Run<'_> {
 
     async fn back(&self, step: &Step) -> Result<Vec<Evidence>, Failure> {
         let Some(undo) = &step.undo else { return Ok(Vec::new()) };
-        if step.name != "stop" {
-            return self.act(&step.name, undo).await;
-        }
-        // The server that was stopped comes back: that start too needs its proof.
         // A process that still runs may have been told to stop already, by a shell that outlived its program:
         // the stop is finished first, so that nothing ends later what is called restored now.
         let mut evidence = Vec::new();
@@ -118,41 +111,11 @@ impl Run<'_> {
         {
             evidence.extend(self.act(&step.name, &step.apply).await?);
         }
-        let expect = self.undo_expectation();
         evidence.extend(self.act(&step.name, undo).await?);
-        if let Some((expect, timeout_s)) = expect {
-            evidence.extend(self.prove(&expect, timeout_s).await?);
+        if let Some(proof) = &step.undo_proof {
+            evidence.extend(self.act(&step.name, proof).await?);
         }
         Ok(evidence)
-    }
-
-    /// What the server that is started again must show; `None` where its log is not known.
-    fn undo_expectation(&self) -> Option<(BootExpectation, f64)> {
-        let planned = self.procedure.steps.iter().find_map(|step| match &step.proof {
-            Action::ProveBoot { expect, timeout_s } => Some((expect, *timeout_s)),
-            _ => None,
-        });
-        if let Some((expect, timeout_s)) = planned {
-            let run = expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid")).map(procedures::undo_run);
-            let back = BootExpectation {
-                log_offset: local::file_len(&expect.log),
-                pid_file: run.map(|r| format!("{r}.pid")),
-                readback: Vec::new(),
-                ..expect.clone()
-            };
-            return Some((back, timeout_s));
-        }
-        let Manager::Script { log, .. } = &self.target.manager else { return None };
-        let expect = BootExpectation {
-            old: None,
-            port: self.target.port()?,
-            url: self.target.url.clone(),
-            log: log.clone(),
-            log_offset: local::file_len(log),
-            pid_file: None,
-            readback: Vec::new(),
-        };
-        Some((expect, STARTED_AGAIN_S))
     }
 
     async fn already(&self, check: &Action) -> Result<bool, Failure> {

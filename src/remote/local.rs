@@ -3,6 +3,7 @@
 //! Responsible for reading; what the bytes mean stands in `remote::proc`. Nothing here changes the
 //! host, apart from [`shell`], which runs the text that it is given.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::MARK;
 use super::proc::{self, Cmdline, Environ, ProcessInfo, Unknown};
 use crate::engine::procedure::ProcessKey;
 
@@ -116,6 +118,42 @@ pub fn lineage(pid: u32) -> Vec<ProcessInfo> {
         out.push(info);
     }
     out
+}
+
+/// The value that a variable had when a process was started; `None` where it had none or none can be read.
+fn started_with(pid: u32, name: &str) -> Option<String> {
+    environ(pid).ok()?.get(name).map(str::to_owned)
+}
+
+/// Paths of the traces of our starts of which any process still lives, by the mark that each of them carries.
+pub fn living_runs() -> BTreeSet<String> {
+    processes().iter().filter(|p| p.runs()).filter_map(|p| started_with(p.key.pid, MARK)).collect()
+}
+
+/// The live processes of a start, but for the shell that leads it: its session, what carries its mark, and
+/// their children. A process may leave its session or overwrite its environment; it seldom does both and leaves
+/// its parent too.
+pub fn members(run: &str, leader: Option<ProcessKey>) -> Vec<ProcessInfo> {
+    let all = processes();
+    // The number of a leader that is gone is that of its session as long as a member lives.
+    let session = leader.filter(|l| process(l.pid).is_none_or(|p| p.key == *l)).map(|l| l.pid);
+    let own = |p: &ProcessInfo| Some(p.session) == session || started_with(p.key.pid, MARK).as_deref() == Some(run);
+    let mut ours: BTreeSet<u32> = all.iter().filter(|p| own(p)).map(|p| p.key.pid).collect();
+    loop {
+        let children: Vec<u32> =
+            all.iter().filter(|p| ours.contains(&p.ppid)).map(|p| p.key.pid).filter(|p| !ours.contains(p)).collect();
+        if children.is_empty() {
+            break;
+        }
+        ours.extend(children);
+    }
+    let is_leader = |p: &ProcessInfo| leader.is_some_and(|l| l == p.key);
+    all.into_iter().filter(|p| ours.contains(&p.key.pid) && p.runs() && !is_leader(p)).collect()
+}
+
+/// What tells one boot of this machine from another; `None` where `/proc` does not say.
+pub fn boot_id() -> Option<String> {
+    Some(fs_err::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
 /// When a process started, from its start ticks; exact to a second, since the host's boot time is.

@@ -5,6 +5,7 @@
 //! evidence of a start.
 
 pub mod argv;
+pub mod environment;
 pub mod execute;
 pub mod http;
 pub mod levels;
@@ -17,3 +18,4 @@ pub mod script;
 mod shell_text;
 
 pub use procedures::Folders;
+pub use shell_text::MARK;

@@ -1,5 +1,6 @@
 //! Whose process owns a target's port: the target's own server, or a stranger.
 
+use super::MARK;
 use super::argv::{self, Word};
 use super::local::{self, PortOwner};
 use super::proc::{Cmdline, ProcessInfo, Unknown};
@@ -13,6 +14,8 @@ pub struct Running {
     pub process: ProcessInfo,
     /// The script that it was started from, as far as its ancestors tell; `None` where they do not.
     pub started_from: Option<String>,
+    /// The shell that runs that script, where it still does.
+    pub launcher: Option<ProcessInfo>,
 }
 
 /// What tells a target's own process from a stranger.
@@ -39,10 +42,13 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
                 .hint("run as the user who runs the server, or with more rights"));
         }
     };
-    let started_from = started_from(process.key.pid, marks);
-    let same = started_from.is_some() || looks_declared(process.key.pid, marks.argv);
-    if same {
-        return Ok(Some(Running { process, started_from }));
+    if let Some((launcher, file)) = launcher(target, process.key.pid, marks) {
+        let started_from = Some(file);
+        let launcher = (launcher.key != process.key).then_some(launcher);
+        return Ok(Some(Running { process, started_from, launcher }));
+    }
+    if marked(target, marks, process.key.pid) || looks_declared(process.key.pid, marks.argv) {
+        return Ok(Some(Running { process, started_from: None, launcher: None }));
     }
     Err(Failure::new(format!("port {port} of `{target}` is owned by another process: {}", describe(process.key.pid)))
         .hint("stop that process yourself, or correct the target's url or script in the case"))
@@ -59,21 +65,45 @@ pub fn describe(pid: u32) -> String {
     format!("pid {pid}, `{shown}`")
 }
 
-/// The launch script or override that a shell among the process and its ancestors runs.
-fn started_from(pid: u32, marks: &Marks<'_>) -> Option<String> {
-    local::lineage(pid).iter().find_map(|p| {
+/// The shell among the process and its ancestors that runs the launch script or an override of it, and which.
+fn launcher(target: &str, pid: u32, marks: &Marks<'_>) -> Option<(ProcessInfo, String)> {
+    local::lineage(pid).into_iter().find_map(|p| {
         let line = local::cmdline(p.key.pid).ok()?;
         let words = line.words().ok()?;
         let program = argv::base_name(words.first()?);
         if !matches!(program, "bash" | "sh" | "dash") {
             return None;
         }
-        words[1..].iter().find_map(|word| {
-            let path = resolved(p.key.pid, word);
+        let file = words[1..].iter().map(|word| resolved(p.key.pid, word)).find(|path| {
             let ours = path.strip_suffix(".sh").is_some_and(|p| p.starts_with(&format!("{}/", marks.overrides)));
-            (ours || path == marks.script).then_some(path)
-        })
+            path == marks.script || (ours && (overrides(path, marks.script) || marked(target, marks, p.key.pid)))
+        })?;
+        Some((p, file))
     })
+}
+
+/// Whether a file is an override of this script, and not of another target's.
+fn overrides(file: &str, script: &str) -> bool {
+    let header = super::script::header(script).ok();
+    let text = fs_err::read_to_string(file).ok();
+    header.zip(text).is_some_and(|(header, text)| text.starts_with(&header))
+}
+
+/// Whether a process carries the mark of one of our starts of this target.
+fn marked(target: &str, marks: &Marks<'_>, pid: u32) -> bool {
+    let stem = format!("{}/runs/{}-", marks.overrides, run_stem(target, marks.script));
+    local::environ(pid).is_ok_and(|e| e.get(MARK).is_some_and(|run| run.starts_with(&stem)))
+}
+
+/// What names the starts of one target: its name alone is that of other targets in other cases.
+pub(super) fn run_stem(target: &str, script: &str) -> String {
+    let hash = blake3::hash(script.as_bytes()).to_hex();
+    format!("{}-{}", file_name(target), &hash[..8])
+}
+
+/// A name that can stand in a path.
+fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
 /// A path as the process means it.
@@ -90,12 +120,26 @@ fn looks_declared(pid: u32, declared: &[Word]) -> bool {
     let Ok(line) = local::cmdline(pid) else { return false };
     let Ok(words) = line.words() else { return false };
     let words = argv::known(words);
+    if contradicts(&words, declared) {
+        return false;
+    }
     if let Some(should) = argv::identity(declared) {
         return argv::identity(&words) == Some(should);
     }
     // The script takes the program from a variable: what stands between it and the first flag decides.
     let (is, should) = (operands(&words), operands(declared));
     !should.is_empty() && should.iter().all(Option::is_some) && is == should
+}
+
+/// Flags that say which server it is, whatever levels it has.
+const IDENTIFYING: &[&str] = &["--port", "-p", "--model-path", "--model", "-m", "--served-model-name", "--alias"];
+
+/// Whether a process serves another model, or on another port, than the script declares.
+fn contradicts(words: &[Word], declared: &[Word]) -> bool {
+    IDENTIFYING.iter().any(|flag| {
+        let value = |words: &[Word]| argv::flag_value(words, flag, true).ok().flatten();
+        value(declared).zip(value(words)).is_some_and(|(should, is)| should != is)
+    })
 }
 
 fn operands(words: &[Word]) -> &[Word] {
@@ -122,5 +166,27 @@ mod tests {
         assert!(looks_declared(std::process::id(), &mine));
         assert!(!looks_declared(std::process::id(), &argv::known(&["python", "-m", "srv", "--port", "1"])));
         assert!(!looks_declared(std::process::id(), &[None, Some("--port".into())]));
+    }
+
+    #[test]
+    fn the_same_program_with_another_model_is_a_stranger() {
+        let declared = argv::known(&["python", "-m", "srv", "--model-path", "/m/a", "--port", "1", "--tp", "4"]);
+        for (line, expect) in [
+            (&["python", "-m", "srv", "--model-path", "/m/a", "--port=1", "--tp", "8"][..], false),
+            (&["python", "-m", "srv", "--model-path", "/m/b", "--port", "1"], true),
+            (&["python", "-m", "srv", "--model-path", "/m/a", "--port", "2"], true),
+            (&["python", "-m", "srv"], false),
+        ] {
+            assert_eq!(contradicts(&argv::known(line), &declared), expect, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn an_override_of_another_script_is_a_stranger() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lab-1.sh").display().to_string();
+        fs_err::write(&file, format!("{}srv --port 1\n", crate::remote::script::header("/a/serve.sh").unwrap())).unwrap();
+        assert!(overrides(&file, "/a/serve.sh"));
+        assert!(!overrides(&file, "/b/serve.sh") && !overrides("/nowhere.sh", "/a/serve.sh"));
     }
 }

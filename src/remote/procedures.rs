@@ -2,9 +2,10 @@
 //!
 //! Reads only. Running the plan is `remote::execute`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use super::environment::{self, Difference};
 use super::local;
 use super::owner::{self, Marks, Running};
 use super::script::{self, Ask, Override};
@@ -80,6 +81,8 @@ struct World {
     text: String,
     declared: Declared,
     running: Option<Running>,
+    /// What a start must change in its environment so that the script finds what it found before.
+    environment: Difference,
     /// Traces of a start that has not come to its port yet.
     loading: Option<String>,
 }
@@ -94,7 +97,7 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
         ChangeWish::Stopped | ChangeWish::Original => BTreeMap::new(),
     };
     check_wish(&patches, &wished, &target.name)?;
-    let own = declared_levels(&patches, &world.declared);
+    let own = declared_levels(&patches, &world);
     let current = world.running.as_ref().map(|r| current_levels(&patches, r.process.key.pid));
     let mut levels = own.clone();
     if !matches!(wish, ChangeWish::Original) {
@@ -103,8 +106,9 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
     levels.extend(wished.clone());
     let asks = asks(&patches, &levels, &own, &wished, current.as_ref());
     let tag = jiff::Timestamp::now().as_millisecond();
-    let run = format!("{overrides}/runs/{}-{tag:x}", run_stem(&target.name, &world.script));
-    let mut plan = Plan { target, world: &world, run, steps: Vec::new() };
+    let run = format!("{overrides}/runs/{}-{tag:x}", owner::run_stem(&target.name, &world.script));
+    let before = Before { levels: current.clone().unwrap_or_default(), patches: &patches };
+    let mut plan = Plan { target, world: &world, run, before, steps: Vec::new() };
     let old = world.running.as_ref().map(|r| r.process.key);
     let purpose = match (wish, old) {
         (ChangeWish::Stopped, _) => Purpose::Stop,
@@ -128,15 +132,17 @@ fn plan_now(folders: &Folders, case: &Case, target: &Target, wish: &ChangeWish) 
             .hint("resume or undo that change, or stop the target first"));
         }
         check_log(&world.log)?;
+        check_environment(&world.environment)?;
         let made = script::make_override(&world.text, &world.script, &asks, Some(world.port))?;
         let file = if made.changes { Some(plan.write(&made, &overrides)?) } else { None };
         if let Some(running) = &world.running {
             plan.stop(running)?;
         }
         plan.start(file.as_deref().unwrap_or(&world.script), &made.options)?;
-        plan.prove(old, &patches, &levels);
+        plan.prove(old, &levels);
         if purpose == Purpose::Restore {
             plan.retire(world.running.as_ref(), &overrides)?;
+            plan.tidy(&overrides)?;
         }
     }
     let steps = plan.steps;
@@ -169,10 +175,6 @@ fn title(purpose: Purpose, target: &Target, wished: &BTreeMap<String, String>) -
     format!("{verb} {} with {}", target.name, levels.join(" "))
 }
 
-fn file_name(name: &str) -> String {
-    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
-}
-
 fn look(target: &Target, overrides: &str) -> Result<World, Failure> {
     let Manager::Script { script, log } = &target.manager else {
         return Err(Failure::new(format!(
@@ -194,24 +196,46 @@ fn look(target: &Target, overrides: &str) -> Result<World, Failure> {
     let marks = Marks { script, overrides, argv: &declared.argv };
     let running = owner::running(&target.name, port, &marks)?;
     let loading = if running.is_none() { loading_start(overrides, &target.name, script) } else { None };
-    Ok(World { loading, script: script.clone(), log: log.clone(), port, text, declared, running })
+    let environment = match &running {
+        Some(running) => environment_of(running, &declared, script, port)?,
+        None => Difference::default(),
+    };
+    Ok(World { loading, environment, script: script.clone(), log: log.clone(), port, text, declared, running })
 }
 
-/// What names the starts of one target: its name alone is that of other targets in other cases.
-fn run_stem(target: &str, script: &str) -> String {
-    let hash = blake3::hash(script.as_bytes()).to_hex();
-    format!("{}-{}", file_name(target), &hash[..8])
+fn environment_of(running: &Running, declared: &Declared, script: &str, port: u16) -> Result<Difference, Failure> {
+    let mut assigned: BTreeSet<String> = declared.variables.keys().cloned().collect();
+    if let Some(file) = running.started_from.as_deref().filter(|f| *f != script)
+        && let Ok(text) = read_script(file)
+    {
+        assigned.extend(script::declared(&script::parse(&text)?, file, Some(port)).variables.into_keys());
+    }
+    Ok(environment::of(running, &assigned))
 }
 
-/// A start of ours whose session still lives.
+/// Refuses a start that could not give the server a secret that it was started with.
+fn check_environment(environment: &Difference) -> Result<(), Failure> {
+    if environment.secrets.is_empty() {
+        return Ok(());
+    }
+    let names = environment.secrets.join("`, `");
+    Err(Failure::new(format!("the server was started with `{names}`, which this shell does not have or has otherwise"))
+        .hint("export the same value before starting patchbench, or in the launch script: a secret is never written into a command"))
+}
+
+/// A start of ours that still lives.
 fn loading_start(overrides: &str, target: &str, script: &str) -> Option<String> {
-    let prefix = format!("{}-", run_stem(target, script));
+    let prefix = format!("{overrides}/runs/{}-", owner::run_stem(target, script));
+    let ours = |run: &str| {
+        let tag = run.strip_prefix(&prefix).map(|t| t.trim_end_matches("-undo"));
+        tag.is_some_and(|t| t.chars().all(|c| c.is_ascii_hexdigit()))
+    };
+    if let Some(run) = local::living_runs().into_iter().find(|run| ours(run)) {
+        return Some(run);
+    }
     fs_err::read_dir(format!("{overrides}/runs")).ok()?.flatten().find_map(|entry| {
-        let name = entry.file_name().to_str()?.strip_suffix(".pid")?.to_owned();
-        let tag = name.strip_prefix(&prefix)?.trim_end_matches("-undo");
-        let run = format!("{overrides}/runs/{name}");
-        let alive = prove::started_session(&format!("{run}.pid")).is_some_and(local::runs);
-        (alive && tag.chars().all(|c| c.is_ascii_hexdigit())).then_some(run)
+        let run = format!("{overrides}/runs/{}", entry.file_name().to_str()?.strip_suffix(".pid")?);
+        (ours(&run) && prove::leader(&run).is_some_and(local::runs)).then_some(run)
     })
 }
 
@@ -256,7 +280,13 @@ fn check_wish(patches: &[&Patch], wished: &BTreeMap<String, String>, target: &st
 }
 
 /// The level that the script by itself gives each patch, where the script alone tells.
-fn declared_levels(patches: &[&Patch], declared: &Declared) -> BTreeMap<String, String> {
+fn declared_levels(patches: &[&Patch], world: &World) -> BTreeMap<String, String> {
+    let declared = &world.declared;
+    // A script that says nothing lets the variable through.
+    let inherited = |name: &str| match world.environment.changes.iter().find(|(n, _)| n == name) {
+        Some((_, value)) => value.clone(),
+        None => std::env::var(name).ok(),
+    };
     let level = |patch: &Patch| {
         let levels = patch.gate.levels()?;
         let value = match &patch.gate {
@@ -264,8 +294,7 @@ fn declared_levels(patches: &[&Patch], declared: &Declared) -> BTreeMap<String, 
                 Some(Some(Text::Known(value))) => Some(value.clone()),
                 Some(Some(Text::Unresolved { .. })) => return None,
                 Some(None) => None,
-                // A script that says nothing lets the variable through.
-                None => std::env::var(name).ok(),
+                None => inherited(name),
             },
             Gate::Flag { flag, .. } => {
                 super::argv::flag_value(&declared.argv, flag, levels::takes_value(levels)).ok()?
@@ -326,10 +355,33 @@ fn check_log(log: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the server that runs now is like.
+struct Before<'a> {
+    levels: BTreeMap<String, String>,
+    patches: &'a [&'a Patch],
+}
+
+impl Before<'_> {
+    /// What a process with these levels must show.
+    fn readback(&self, levels: &BTreeMap<String, String>) -> Vec<Readback> {
+        let one = |patch: &&Patch| {
+            let level = levels.get(&patch.id)?;
+            let value = match patch.gate.levels()?.get(level)? {
+                LevelValue::Set(value) => Some(value.clone()),
+                LevelValue::Unset => None,
+            };
+            let switch = patch.gate.switch_name().to_owned();
+            Some(Readback { patch: patch.id.clone(), level: level.clone(), switch, value })
+        };
+        self.patches.iter().filter_map(one).collect()
+    }
+}
+
 struct Plan<'a> {
     target: &'a Target,
     world: &'a World,
     run: String,
+    before: Before<'a>,
     steps: Vec<Step>,
 }
 
@@ -341,7 +393,8 @@ impl Plan<'_> {
     /// Writes the override; returns its path.
     fn write(&mut self, made: &Override, overrides: &str) -> Result<String, Failure> {
         let hash = blake3::hash(made.text.as_bytes()).to_hex();
-        let file = format!("{overrides}/{}-{}.sh", file_name(&self.target.name), &hash.as_str()[..12]);
+        let stem = owner::run_stem(&self.target.name, &self.world.script);
+        let file = format!("{overrides}/{stem}-{}.sh", &hash.as_str()[..12]);
         let stands = shell_text::override_stands(made, &file)?;
         // An override that stands there already may be the one that runs: it is not ours to take away.
         let undo = if Path::new(&file).exists() { None } else { Some(format!("rm -f {}", shell_text::quote(&file)?)) };
@@ -351,6 +404,7 @@ impl Plan<'_> {
             check: Self::shell(stands.clone(), 10.0),
             apply: Self::shell(apply, 30.0),
             undo: undo.map(|script| Self::shell(script, 10.0)),
+            undo_proof: None,
             proof: Self::shell(stands, 10.0),
         });
         Ok(file)
@@ -361,12 +415,16 @@ impl Plan<'_> {
         let file = running.started_from.clone().unwrap_or_else(|| self.world.script.clone());
         let gone = |timeout_s| Action::ProcessGone { pid, start_ticks, timeout_s };
         let options = script::bash_options(&self.world.text, &self.world.script)?;
-        let undo = self.start_text(&file, &options, &undo_run(&self.run))?;
+        let again = format!("{}-undo", self.run);
+        let undo = self.start_text(&file, &options, &again)?;
+        let old = Some(running.process.key);
+        let proof = self.prove_start(old, &again, self.before.readback(&self.before.levels));
         self.steps.push(Step {
             name: "stop".into(),
             check: gone(0.0),
             apply: Self::shell(shell_text::stop(pid, start_ticks), 60.0),
             undo: Some(Self::shell(undo, 30.0)),
+            undo_proof: Some(proof),
             proof: gone(5.0),
         });
         Ok(())
@@ -379,6 +437,7 @@ impl Plan<'_> {
             check: Action::Nothing,
             apply: Self::shell(shell_text::end_start(run)?, 60.0),
             undo: None,
+            undo_proof: None,
             proof: Self::shell(shell_text::not_started(run)?, 10.0),
         });
         Ok(())
@@ -387,7 +446,16 @@ impl Plan<'_> {
     fn start_text(&self, file: &str, options: &[String], run: &str) -> Result<String, Failure> {
         let folder = self.world.script.rsplit_once('/').map_or(".", |(folder, _)| folder);
         let folder = if folder.is_empty() { "/" } else { folder };
-        shell_text::start(&shell_text::Start { file, options, folder, log: &self.world.log, run })
+        let World { log, port, environment, .. } = self.world;
+        let mut remarks = Vec::new();
+        if let Some(why) = &environment.unknown {
+            remarks.push(format!("The environment that the server was started in is not known ({why}): it gets this shell's."));
+        }
+        for name in &environment.secrets {
+            remarks.push(format!("`{name}`, which the server was started with, is a secret and is not given here."));
+        }
+        let environment = &environment.changes;
+        shell_text::start(&shell_text::Start { file, options, folder, log, run, port: *port, environment, remarks: &remarks })
     }
 
     fn start(&mut self, file: &str, options: &[String]) -> Result<(), Failure> {
@@ -397,40 +465,51 @@ impl Plan<'_> {
             check: Self::shell(shell_text::started(&self.run)?, 10.0),
             apply: Self::shell(apply, 30.0),
             undo: Some(Self::shell(shell_text::end_start(&self.run)?, 60.0)),
+            undo_proof: None,
             proof: Self::shell(shell_text::was_started(&self.run)?, 10.0),
         });
         Ok(())
     }
 
-    fn prove(&mut self, old: Option<ProcessKey>, patches: &[&Patch], levels: &BTreeMap<String, String>) {
-        let readback = patches
-            .iter()
-            .filter_map(|patch| {
-                let level = levels.get(&patch.id)?;
-                let value = match patch.gate.levels()?.get(level)? {
-                    LevelValue::Set(value) => Some(value.clone()),
-                    LevelValue::Unset => None,
-                };
-                let switch = patch.gate.switch_name().to_owned();
-                Some(Readback { patch: patch.id.clone(), level: level.clone(), switch, value })
-            })
-            .collect();
+    fn prove_start(&self, old: Option<ProcessKey>, run: &str, readback: Vec<Readback>) -> Action {
         let expect = BootExpectation {
             old,
             port: self.world.port,
             url: self.target.url.clone(),
             log: self.world.log.clone(),
             log_offset: local::file_len(&self.world.log),
-            pid_file: Some(format!("{}.pid", self.run)),
+            pid_file: Some(format!("{run}.pid")),
             readback,
         };
+        Action::ProveBoot { expect, timeout_s: READY_TIMEOUT_S }
+    }
+
+    fn prove(&mut self, old: Option<ProcessKey>, levels: &BTreeMap<String, String>) {
         self.steps.push(Step {
             name: "prove".into(),
             check: Action::Nothing,
             apply: Action::Nothing,
             undo: None,
-            proof: Action::ProveBoot { expect, timeout_s: READY_TIMEOUT_S },
+            undo_proof: None,
+            proof: self.prove_start(old, &self.run, self.before.readback(levels)),
         });
+    }
+
+    /// Takes away what earlier changes of this target left, but for what this one needs to be taken back.
+    fn tidy(&mut self, overrides: &str) -> Result<(), Failure> {
+        let name = owner::run_stem(&self.target.name, &self.world.script);
+        let (stem, aside) = (format!("{overrides}/runs/{name}-"), format!("{overrides}/{name}-"));
+        let kept = self.world.running.as_ref().and_then(|r| r.started_from.clone()).unwrap_or_default();
+        let text = shell_text::tidy(&stem, &self.run, &aside, &format!("{kept}.retired"))?;
+        self.steps.push(Step {
+            name: "tidy".into(),
+            check: Action::Nothing,
+            apply: Self::shell(text, 10.0),
+            undo: None,
+            undo_proof: None,
+            proof: Action::Nothing,
+        });
+        Ok(())
     }
 
     /// Puts the override of the server that ran before aside; its undo brings it back.
@@ -444,13 +523,9 @@ impl Plan<'_> {
             check: Self::shell(format!("[ ! -e {file} ]"), 10.0),
             apply: Self::shell(format!("mv {file} {aside}"), 10.0),
             undo: Some(Self::shell(format!("[ ! -e {aside} ] || mv {aside} {file}"), 10.0)),
+            undo_proof: None,
             proof: Self::shell(format!("[ ! -e {file} ]"), 10.0),
         });
         Ok(())
     }
-}
-
-/// Path of the traces of the start that takes a stop back.
-pub(super) fn undo_run(run: &str) -> String {
-    format!("{run}-undo")
 }

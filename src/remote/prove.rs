@@ -8,24 +8,24 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::http::{self, Endpoint};
+use super::http;
 use super::levels::{self, LevelReading};
 use super::local::{self, PortOwner};
 use super::owner::{self, Marks};
 use super::proc::{Cmdline, ProcessInfo, Unknown};
 use super::script;
-use crate::case::{Case, Gate, Manager, Patch, ServingEngine, Target};
+use crate::case::{Case, Gate, LevelValue, Manager, Patch, ServingEngine, Target};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
 use crate::redact;
+use crate::serving::client::Client;
 use crate::truth::flags;
 use crate::untrusted::Untrusted;
 
 /// Log lines that a failure shows.
 const LAST_LINES: usize = 12;
 const POLL: Duration = Duration::from_millis(100);
-const FIRST_TOKEN: Duration = Duration::from_mins(2);
 
 /// Waits until a start is proven.
 ///
@@ -174,7 +174,8 @@ struct Watch<'a> {
 impl<'a> Watch<'a> {
     fn new(target: &'a Target, expect: &'a BootExpectation) -> Self {
         // What the server before wrote after the planning does not count either.
-        let at_start = expect.pid_file.as_deref().and_then(|f| beside(f, "offset")?.trim().parse().ok());
+        let run = expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid"));
+        let at_start = run.and_then(|r| trace(r, "offset")?.trim().parse().ok());
         let offset = expect.log_offset.max(at_start.unwrap_or(0));
         Self { target, expect, offset, last: Vec::new(), ready: None }
     }
@@ -212,9 +213,10 @@ impl<'a> Watch<'a> {
     }
 
     /// One look; the server once it is ready.
-    async fn look(&mut self, endpoint: &Endpoint, ctx: &JobContext) -> Result<Option<Ready>, Failure> {
-        let session = self.expect.pid_file.as_deref().and_then(started_session);
-        let ended = session.and_then(|s| ended(s, self.expect.pid_file.as_deref()));
+    async fn look(&mut self, endpoint: &Client, ctx: &JobContext) -> Result<Option<Ready>, Failure> {
+        let run = self.expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid"));
+        let session = run.and_then(leader);
+        let ended = run.zip(session).and_then(|(run, session)| ended(run, session));
         self.follow_log(ctx);
         if let Some(status) = ended {
             return Err(
@@ -229,9 +231,9 @@ impl<'a> Watch<'a> {
             }
         };
         let pid = process.key.pid;
-        if let Some(session) = session
+        if let Some((run, session)) = run.zip(session)
             && process.session != session.pid
-            && !local::lineage(pid).iter().any(|p| p.key == session)
+            && !local::members(run, Some(session)).iter().any(|p| p.key == process.key)
         {
             let owner = owner::describe(pid);
             return Err(self.failure(format!("port {} is owned by another process: {owner}", self.expect.port)));
@@ -254,27 +256,28 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The shell that leads the session of a start.
-pub(super) fn started_session(pid_file: &str) -> Option<ProcessKey> {
-    let text = fs_err::read_to_string(pid_file).ok()?;
+/// The shell that leads a start, from its traces; `None` where there are none of this boot of the host.
+pub(super) fn leader(run: &str) -> Option<ProcessKey> {
+    let text = fs_err::read_to_string(format!("{run}.pid")).ok()?;
     let mut words = text.split_whitespace();
-    Some(ProcessKey { pid: words.next()?.parse().ok()?, start_ticks: words.next()?.parse().ok()? })
+    let key = ProcessKey { pid: words.next()?.parse().ok()?, start_ticks: words.next()?.parse().ok()? };
+    (words.next().map(str::to_owned) == local::boot_id()).then_some(key)
 }
 
-/// The text of a trace beside the pid file.
-fn beside(pid_file: &str, ending: &str) -> Option<String> {
-    fs_err::read_to_string(format!("{}.{ending}", pid_file.strip_suffix(".pid")?)).ok()
+/// The text of a trace of a start.
+fn trace(run: &str, ending: &str) -> Option<String> {
+    fs_err::read_to_string(format!("{run}.{ending}")).ok()
 }
 
 /// The exit status of a start whose every process is gone.
-fn ended(session: ProcessKey, pid_file: Option<&str>) -> Option<String> {
-    let status = beside(pid_file?, "exit");
-    if status.is_none() && local::runs(session) {
+fn ended(run: &str, leader: ProcessKey) -> Option<String> {
+    let status = trace(run, "exit");
+    if status.is_none() && local::runs(leader) {
         return None;
     }
-    // A script may leave its server in the background and end.
-    let members = local::processes().into_iter().any(|p| p.session == session.pid && p.key != session && p.runs());
-    (!members).then(|| status.map_or_else(|| "unknown".into(), |s| s.trim().to_owned()))
+    // A script may leave its server in the background, in a session of its own, and end.
+    let left = !local::members(run, Some(leader)).is_empty();
+    (!left).then(|| status.map_or_else(|| "unknown".into(), |s| s.trim().to_owned()))
 }
 
 /// First token and levels of a server that answers.
@@ -282,17 +285,18 @@ async fn gather(
     case: &Case,
     target: &Target,
     process: &ProcessInfo,
-    endpoint: &Endpoint,
+    endpoint: &Client,
     mut evidence: Vec<Evidence>,
     ctx: &JobContext,
 ) -> Result<BootProof, Failure> {
     ctx.progress(0, None, "asking for the first token");
     let token = tokio::select! {
-        token = endpoint.first_token(FIRST_TOKEN) => token,
+        token = endpoint.one_token() => token,
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
     };
-    let (url, answer) = token.map_err(|e| Failure::new(format!("`{}` gives no first token: {e}", target.name)))?;
-    evidence.push(seen("first-token", &first_text(&answer), url));
+    let (url, text) = token.map_err(|e| Failure::new(format!("`{}` gives no first token: {e}", target.name)))?;
+    let text = text.map_or_else(|| "an answer without text".into(), |t| format!("{:?}", t.raw()));
+    evidence.push(seen("first-token", &text, url));
     ctx.progress(0, None, "reading the levels back");
     let pid = process.key.pid;
     let (environ, cmdline) = (local::environ(pid), local::cmdline(pid));
@@ -341,19 +345,15 @@ fn contradict(
     for (id, reading) in readings.iter_mut().filter(|(_, r)| r.level.is_ok()) {
         let Some(Gate::Flag { flag, levels }) = case.patch(id).map(|p: &Patch| &p.gate) else { continue };
         let given = super::argv::flag_value(&words, flag, levels::takes_value(levels)).ok().flatten();
-        if let (Some(given), Some(value)) = (given, said.get(&flags::key(flag)))
-            && !flags::same(&given, value)
-        {
-            let value = flags::shown(value);
+        let Some(value) = said.get(&flags::key(flag)) else { continue };
+        let agrees = match &given {
+            Some(given) => flags::same(given, value),
+            // What a server has by default is not known here; the value of another level is none of it.
+            None => !levels.values().any(|l| matches!(l, LevelValue::Set(text) if flags::same(text, value))),
+        };
+        if !agrees {
+            let value = redact::value(flag, &flags::shown(value));
             reading.level = Err(Unknown(format!("the command line says `{}` and {url} says `{value}`", reading.seen)));
         }
-    }
-}
-
-fn first_text(answer: &Value) -> String {
-    let text = answer.get("text").or_else(|| answer.get("content")).or_else(|| answer.pointer("/choices/0/text"));
-    match text.and_then(Value::as_str) {
-        Some(text) => format!("{text:?}"),
-        None => "an answer without text".into(),
     }
 }

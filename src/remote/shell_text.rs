@@ -3,8 +3,8 @@
 use super::script::Override;
 use crate::engine::procedure::Failure;
 
-/// Where one start leaves its traces: `RUN.pid` (pid and start ticks), `RUN.offset` (length of the log
-/// before it) and `RUN.exit` (exit status).
+/// Where one start leaves its traces: `RUN.pid` (pid, start ticks and boot id of the shell that leads it),
+/// `RUN.offset` (length of the log before it) and `RUN.exit` (exit status).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Start<'a> {
     /// Script that bash runs.
@@ -17,10 +17,38 @@ pub(super) struct Start<'a> {
     pub(super) log: &'a str,
     /// Path of the traces without their ending.
     pub(super) run: &'a str,
+    /// Port that nobody may listen on before.
+    pub(super) port: u16,
+    /// Variables that the script must find, against those of the shell that starts it; `None` is unset.
+    pub(super) environment: &'a [(String, Option<String>)],
+    /// What the reader of this text must know, a line each.
+    pub(super) remarks: &'a [String],
 }
+
+/// The variable by which every process of a start of ours is known, wherever it went.
+pub const MARK: &str = "PATCHBENCH_RUN";
 
 /// Start ticks of a live process; nothing for one that is gone or a zombie.
 const TICKS: &str = r#"ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'; }"#;
+
+/// Whether the shell that leads a start lives (`leads`), and who else belongs to it (`members`): its session, what
+/// carries its mark, and their children. Needs `run`.
+const BELONG: &str = r#"boot=$(cat /proc/sys/kernel/random/boot_id)
+pid= ticks= of=; [ ! -s "$run.pid" ] || read -r pid ticks of <"$run.pid"
+# Pids of another boot of the host, or of a reused number, are nobody's.
+leads() { [ -n "$pid" ] && [ "$of" = "$boot" ] && [ "$(ticks "$pid")" = "$ticks" ]; }
+session() { now=$(ticks "$pid"); [ "$of" = "$boot" ] && { [ -z "$now" ] || [ "$now" = "$ticks" ]; } && echo "$pid"; }
+members() {
+  { grep -slzxF "PATCHBENCH_RUN=$run" /proc/[0-9]*/environ | sed 's|/proc/\([0-9]*\)/.*|\1 mark|'
+    cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\([0-9]*\) .*) /\1 /'; } |
+    awk -v session="$(session)" '
+      $2 == "mark" { ours[$1]; next }
+      { state[$1] = $2; parent[$1] = $3; if (session != "" && $5 == session) ours[$1] }
+      END {
+        do { more = 0; for (p in parent) if (!(p in ours) && (parent[p] in ours)) { ours[p]; more = 1 } } while (more)
+        for (p in state) if ((p in ours) && p != session && state[p] != "Z") print p
+      }'
+}"#;
 
 /// A word in quotes where it needs them.
 pub(super) fn quote(text: &str) -> Result<String, Failure> {
@@ -91,66 +119,96 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
     }
     let (run, runs) = (quote(start.run)?, start.run.rsplit_once('/').map_or(".", |(folder, _)| folder));
     let (file, gone) = (quote(start.file)?, quote(&format!("{} cannot be read", start.file))?);
+    let remarks: String = start.remarks.iter().map(|r| format!("# {}\n", one_line(r))).collect();
     Ok(format!(
         "{TICKS}\n\
-         {already} && exit 0\n\
+         run={run}\n\
+         {BELONG}\n\
+         leads || [ -n \"$(members)\" ] && exit 0\n\
          [ -r {file} ] || {{ echo {gone} >&2; exit 1; }}\n\
+         listens() {{ cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | awk '$4 == \"0A\" && $2 ~ /:{port:04X}$/ {{ f = 1 }} END {{ exit !f }}'; }}\n\
+         i=0; while listens && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         listens && {{ echo 'port {port} is in use' >&2; exit 1; }}\n\
          mkdir -p {runs} && cd {folder} && : >>{log} || exit 1\n\
-         rm -f {run}.exit; wc -c <{log} >{run}.offset\n\
-         setsid nohup sh -c '\n\
-         \x20 echo \"$$ $(sed \"s/.*) //\" /proc/$$/stat | cut -d \" \" -f 20)\" >\"$2.pid\"\n\
+         rm -f {run}.exit {run}.pid; wc -c <{log} >{run}.offset\n\
+         {remarks}{environment}\
+         {MARK}={run} setsid nohup sh -c '\n\
+         \x20 echo \"$$ $(sed \"s/.*) //\" /proc/$$/stat | cut -d \" \" -f 20) $(cat /proc/sys/kernel/random/boot_id)\" >\"$2.pid\"\n\
          \x20 {bash} \"$1\"\n\
          \x20 echo $? >\"$2.exit\"\n\
          ' patchbench {file} {run} >>{log} 2>&1 </dev/null &\n\
          i=0; while [ ! -s {run}.pid ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i+1)); done\n\
          [ -s {run}.pid ]",
-        already = started_condition(&run),
+        port = start.port,
         runs = quote(runs)?,
         folder = quote(start.folder)?,
         log = quote(start.log)?,
+        environment = environment(start.environment)?,
         bash = words.join(" ").replace('\'', "'\\''"),
     ))
 }
 
-fn started_condition(run: &str) -> String {
-    format!("[ -s {run}.pid ] && read -r pid ticks <{run}.pid && [ \"$(ticks \"$pid\")\" = \"$ticks\" ]")
+fn environment(variables: &[(String, Option<String>)]) -> Result<String, Failure> {
+    let mut out = String::new();
+    for (name, value) in variables {
+        match value {
+            Some(value) => out.push_str(&format!("export {name}={}\n", quote(value)?)),
+            None => out.push_str(&format!("unset {name}\n")),
+        }
+    }
+    Ok(out)
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), "?")
 }
 
 /// Whether a start was made and has not ended; says the pid.
 pub(super) fn started(run: &str) -> Result<String, Failure> {
-    Ok(format!("{TICKS}\n{} && echo \"started as $pid\"", started_condition(&quote(run)?)))
+    Ok(format!(
+        "{TICKS}\nrun={}\n{BELONG}\n\
+         [ -s \"$run.pid\" ] && {{ leads || [ -n \"$(members)\" ]; }} && echo \"started as $pid\"",
+        quote(run)?
+    ))
 }
 
 /// Whether nothing of a start runs any more.
 pub(super) fn not_started(run: &str) -> Result<String, Failure> {
-    Ok(format!("{TICKS}\n! {{ {}; }}", started_condition(&quote(run)?)))
+    Ok(format!("{TICKS}\nrun={}\n{BELONG}\n! leads && [ -z \"$(members)\" ]", quote(run)?))
 }
 
 /// Whether a start was made, be it ended or not; says the pid.
 pub(super) fn was_started(run: &str) -> Result<String, Failure> {
     let run = quote(run)?;
-    Ok(format!("[ -s {run}.pid ] && read -r pid ticks <{run}.pid && echo \"started as $pid\""))
+    Ok(format!("[ -s {run}.pid ] && read -r pid ticks of <{run}.pid && echo \"started as $pid\""))
 }
 
-/// Ends everything that a start brought up: the members of its session.
+/// Ends everything that a start brought up, and takes its traces away.
 pub(super) fn end_start(run: &str) -> Result<String, Failure> {
-    let run = quote(run)?;
     Ok(format!(
         "{TICKS}\n\
-         [ -s {run}.pid ] && read -r pid ticks <{run}.pid || exit 0\n\
-         # Another process has the number now: nothing of ours is left.\n\
-         now=$(ticks \"$pid\"); [ -n \"$now\" ] && [ \"$now\" != \"$ticks\" ] && exit 0\n\
-         members() {{\n\
-         \x20 cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\\([0-9]*\\) .*) /\\1 /' |\n\
-         \x20   awk -v s=\"$pid\" '$5 == s && $1 != s && $2 != \"Z\" {{ print $1 }}'\n\
-         }}\n\
+         run={}\n\
+         {BELONG}\n\
          m=$(members); [ -z \"$m\" ] || kill -TERM $m 2>/dev/null\n\
          i=0; while [ -n \"$(members)\" ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done\n\
          # Still there after 30 s.\n\
          m=$(members); [ -z \"$m\" ] || kill -KILL $m 2>/dev/null\n\
          i=0; while [ -n \"$(members)\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
-         i=0; while [ \"$(ticks \"$pid\")\" = \"$ticks\" ] && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
-         [ -z \"$(members)\" ] && rm -f {run}.pid {run}.exit {run}.offset"
+         i=0; while leads && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         [ -z \"$(members)\" ] && rm -f \"$run.pid\" \"$run.exit\" \"$run.offset\"",
+        quote(run)?
+    ))
+}
+
+/// Takes away the traces of earlier starts and the overrides that were put aside, but for those of `run` and `keep`.
+pub(super) fn tidy(stem: &str, run: &str, aside: &str, keep: &str) -> Result<String, Failure> {
+    Ok(format!(
+        "for f in {stem}*; do case $f in {run}.*) ;; *) rm -f \"$f\" ;; esac; done\n\
+         for f in {aside}*.sh.retired; do [ \"$f\" = {keep} ] || rm -f \"$f\"; done",
+        stem = quote(stem)?,
+        run = quote(run)?,
+        aside = quote(aside)?,
+        keep = quote(keep)?,
     ))
 }
 

@@ -9,6 +9,7 @@ use reqwest::header::AUTHORIZATION;
 use serde_json::{Value, json};
 
 use crate::case::ServingEngine;
+use crate::redact;
 use crate::serving::capabilities::{Dialect, Render, dialect};
 use crate::serving::chat::ChatMessage;
 use crate::serving::endpoint::Endpoint;
@@ -163,6 +164,60 @@ impl Client {
         dialect(self.engine)
     }
 
+    /// The URL of an endpoint.
+    pub fn url(&self, endpoint: Endpoint) -> String {
+        format!("{}{}", self.base, endpoint.path())
+    }
+
+    /// Who the server says it is, with the URL that was asked. Costs no inference.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request.
+    pub async fn identity(&self) -> Result<(String, Value), ServingError> {
+        self.plain(self.dialect().identity).await
+    }
+
+    /// The server's configuration as it answers it, but for secrets, with the URL that was asked.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request; [`ServingError::NotSupported`] for `vLLM`.
+    pub async fn configuration(&self) -> Result<(String, Value), ServingError> {
+        let config = self.dialect().config;
+        if config.is_empty() {
+            return Err(self.not_supported("reading the resolved configuration"));
+        }
+        self.plain(config).await
+    }
+
+    async fn plain(&self, endpoints: &[Endpoint]) -> Result<(String, Value), ServingError> {
+        let (endpoint, mut answer) = self.first_of(endpoints, None).await?;
+        redact::json(&mut answer);
+        Ok((self.url(endpoint), answer))
+    }
+
+    /// Has the server generate one token, greedily: the URL that was asked, and the token's text where there is one.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request.
+    pub async fn one_token(&self) -> Result<(String, Option<Untrusted>), ServingError> {
+        let (endpoint, body) = match self.engine {
+            ServingEngine::Sglang => (
+                Endpoint::Generate,
+                json!({ "text": "Hello", "sampling_params": { "max_new_tokens": 1, "temperature": 0 } }),
+            ),
+            ServingEngine::Vllm => {
+                let model = self.served_model().await?;
+                (Endpoint::Completions, json!({ "model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0 }))
+            }
+            ServingEngine::LlamaServer => {
+                (Endpoint::Completion, json!({ "prompt": "Hello", "n_predict": 1, "temperature": 0 }))
+            }
+        };
+        let answer = self.call_within(endpoint, Some(&body), "the first token", self.timeouts.first_token).await?;
+        let text = ["/text", "/content", "/choices/0/text"].iter().find_map(|p| answer.pointer(p)?.as_str());
+        Ok((self.url(endpoint), text.map(|t| Untrusted::from(redact::text(t)))))
+    }
+
     /// Which model is served. Costs no inference.
     ///
     /// # Errors
@@ -192,14 +247,22 @@ impl Client {
         server_info::read(answer).ok_or_else(|| bad_answer(endpoint, "it is no object"))
     }
 
+    /// The server's load as it answers it, with the URL that was asked. Costs no inference.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request; [`ServingError::NotSupported`] but for `SGLang`.
+    pub async fn load_answer(&self) -> Result<(String, Value), ServingError> {
+        let endpoint = self.dialect().load.ok_or_else(|| self.not_supported("reading the load"))?;
+        Ok((self.url(endpoint), self.call(endpoint, None).await?))
+    }
+
     /// How busy the server is. Costs no inference.
     ///
     /// # Errors
     /// Any [`ServingError`] of a request; [`ServingError::NotSupported`] but for `SGLang`.
     pub async fn loads(&self) -> Result<Load, ServingError> {
-        let endpoint = self.dialect().load.ok_or_else(|| self.not_supported("reading the load"))?;
-        let answer = self.call(endpoint, None).await?;
-        read_load(&answer).ok_or_else(|| bad_answer(endpoint, "it has no `loads`"))
+        let (_, answer) = self.load_answer().await?;
+        read_load(&answer).ok_or_else(|| bad_answer(Endpoint::Loads, "it has no `loads`"))
     }
 
     /// The conversation in tokens of the server, rendered as for an answer. Costs no inference.

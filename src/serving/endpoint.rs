@@ -32,6 +32,10 @@ pub enum Endpoint {
     ApplyTemplate,
     /// One completion without a template, `SGLang`.
     Generate,
+    /// One completion without a template, `vLLM`.
+    Completions,
+    /// One completion without a template, llama-server.
+    Completion,
     /// Chat, all engines.
     Chat,
 }
@@ -47,7 +51,7 @@ pub enum Cost {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::ModelInfo,
         Self::ModelInfoOld,
         Self::ServerInfo,
@@ -60,6 +64,8 @@ impl Endpoint {
         Self::Tokenize,
         Self::ApplyTemplate,
         Self::Generate,
+        Self::Completions,
+        Self::Completion,
         Self::Chat,
     ];
 
@@ -78,6 +84,8 @@ impl Endpoint {
             Self::Tokenize => "/tokenize",
             Self::ApplyTemplate => "/apply-template",
             Self::Generate => "/generate",
+            Self::Completions => "/v1/completions",
+            Self::Completion => "/completion",
             Self::Chat => "/v1/chat/completions",
         }
     }
@@ -85,7 +93,13 @@ impl Endpoint {
     /// The method.
     pub fn method(self) -> Method {
         match self {
-            Self::TokenizeV1 | Self::Tokenize | Self::ApplyTemplate | Self::Generate | Self::Chat => Method::POST,
+            Self::TokenizeV1
+            | Self::Tokenize
+            | Self::ApplyTemplate
+            | Self::Generate
+            | Self::Completions
+            | Self::Completion
+            | Self::Chat => Method::POST,
             _ => Method::GET,
         }
     }
@@ -93,7 +107,7 @@ impl Endpoint {
     /// What a call costs.
     pub fn cost(self) -> Cost {
         match self {
-            Self::Generate | Self::Chat => Cost::Inference,
+            Self::Generate | Self::Completions | Self::Completion | Self::Chat => Cost::Inference,
             _ => Cost::Free,
         }
     }

@@ -4,7 +4,6 @@
 //! diagnostic and leaves the others as they are.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -156,7 +155,7 @@ fn look(target: &Target, overrides: &str) -> Seen {
 fn owner_by_port(port: u16) -> Result<Option<Running>, Failure> {
     match local::port_owner(port) {
         local::PortOwner::Nobody => Ok(None),
-        local::PortOwner::Process(process) => Ok(Some(Running { process, started_from: None })),
+        local::PortOwner::Process(process) => Ok(Some(Running { process, started_from: None, launcher: None })),
         local::PortOwner::Unknown(Unknown(why)) => Err(Failure::new(why)),
     }
 }
@@ -227,14 +226,13 @@ fn patch_levels(layers: &Layers, patches: &[&Patch]) -> (Levels, BTreeMap<String
 /// It does not answer, or with another form.
 pub async fn load_once(target: &Target) -> Result<Live, Diagnostic> {
     let endpoint = http::endpoint(target).await.map_err(|f| Diagnostic::warning("load", f.message))?;
-    let path = "/v1/loads?include=core,queues&format=json";
-    let answer = endpoint
-        .get(path, Duration::from_secs(5))
+    let (url, answer) = endpoint
+        .load_answer()
         .await
         .map_err(|e| Diagnostic::warning("load", e.to_string()).at(target.url.clone()))?;
     let values = load_values(&answer);
     if values.is_empty() {
-        return Err(Diagnostic::warning("load", "the answer holds no load").at(endpoint.url(path)));
+        return Err(Diagnostic::warning("load", "the answer holds no load").at(url));
     }
     Ok(Live::Load { target: target.name.clone(), at: Timestamp::now(), values })
 }

@@ -403,6 +403,7 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
         check,
         apply,
         undo,
+        undo_proof: None,
         proof,
     };
     Procedure {

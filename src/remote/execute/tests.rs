@@ -7,6 +7,7 @@ use std::time::Instant;
 use tempfile::TempDir;
 
 use super::*;
+use crate::case::{Gate, LevelValue, Manager};
 use crate::engine::effect::ChangeWish;
 use crate::engine::job::fake;
 use crate::engine::live::Live;
@@ -327,6 +328,18 @@ async fn a_flag_that_the_server_reports_otherwise_is_unverified() {
 }
 
 #[tokio::test]
+async fn an_absent_flag_that_the_server_reports_as_set_is_unverified() {
+    let mut bench = bench();
+    let levels = [("on", LevelValue::Set("1".into())), ("off", LevelValue::Unset)];
+    let levels = levels.into_iter().map(|(n, v)| (n.to_owned(), v)).collect();
+    bench.case.patches[1].gate = Gate::Flag { flag: "--tp-size".into(), levels };
+    let proof = bench.change(running(&[])).await;
+    assert!(!proof.levels.contains_key("mode"), "{:?}", proof.levels);
+    let why = &proof.unverified["mode"];
+    assert!(why.contains("`--tp-size is absent`") && why.contains("says `1`"), "{why}");
+}
+
+#[tokio::test]
 async fn a_server_of_somebody_is_adopted_and_restarted() {
     let bench = bench();
     let (ctx, _ends) = bench.context();
@@ -373,10 +386,10 @@ async fn a_stranger_who_comes_while_the_server_starts_is_named() {
     let bench = bench();
     let procedure = bench.plan(&running(&[])).await.unwrap();
     let _socket = std::net::TcpListener::bind(("127.0.0.1", bench.port)).unwrap();
-    let failure = bench.run(&procedure, Phase::Do, 0).await.result.unwrap_err();
-    let named =
-        failure.message.contains("owned by another process") || failure.message.contains("ended while it was loading");
-    assert!(named, "{}", failure.message);
+    let outcome = bench.run(&procedure, Phase::Do, 0).await;
+    let failure = outcome.result.unwrap_err();
+    assert!(failure.message.contains(&format!("port {} is in use", bench.port)), "{}", failure.message);
+    assert_eq!(outcome.reports, ["Do 0 started", "Do 0 failed"], "nothing was started into a port that is taken");
 }
 
 #[tokio::test]
@@ -445,4 +458,99 @@ async fn cancelling_stops_between_steps_and_in_waits() {
     drop(ctx);
     collect.await.unwrap();
     bench.run(&procedure, Phase::Undo, 2).await.result.unwrap();
+}
+
+/// A server that somebody started by hand, with variables of their own.
+async fn by_hand(bench: &Bench, variables: &[(&str, &str)]) -> (std::process::Child, Arc<BootProof>) {
+    let log = fs_err::File::create(bench.path("serve.log")).unwrap();
+    let child = std::process::Command::new("bash")
+        .arg("serve.sh")
+        .current_dir(bench.folder.path())
+        .envs(variables.iter().copied())
+        .stdout(log.into_parts().0)
+        .spawn()
+        .unwrap();
+    let (ctx, _ends) = bench.context();
+    loop {
+        match adopt_in(&bench.folders, &bench.case, "lab", &ctx).await {
+            Ok(Some(proof)) => return (child, Arc::new(proof)),
+            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+fn variable(proof: &BootProof, name: &str) -> Option<String> {
+    local::environ(proof.process.pid).unwrap().get(name).map(str::to_owned)
+}
+
+#[tokio::test]
+async fn what_was_set_by_hand_before_the_start_is_kept_by_every_start_of_ours() {
+    let bench = bench();
+    let (mut child, met) = by_hand(&bench, &[("PB_LIE", "1"), ("PB_HAND", "it's 1")]).await;
+    assert_eq!(met.levels["lie"], "on");
+    let second = bench.change(running(&[("x", "off")])).await;
+    child.wait().unwrap();
+    assert_eq!(variable(&second, "PB_HAND").as_deref(), Some("it's 1"));
+    assert_eq!((second.levels["x"].as_str(), second.levels["lie"].as_str()), ("off", "on"));
+    let third = bench.change(running(&[("lie", "off")])).await;
+    assert_eq!((variable(&third, "PB_HAND").as_deref(), variable(&third, "PB_LIE")), (Some("it's 1"), None));
+    // The original is what somebody had started, not what the script alone says.
+    let back = bench.change(ChangeWish::Original).await;
+    assert_eq!((back.levels["x"].as_str(), back.levels["lie"].as_str()), ("on", "on"));
+    assert_eq!(variable(&back, "PB_HAND").as_deref(), Some("it's 1"));
+    let left = files(&bench.folders.overrides.join("runs"));
+    assert!(left.iter().all(|f| f.starts_with(&left[0][..left[0].len() - 8])), "traces of old starts are left: {left:?}");
+}
+
+#[tokio::test]
+async fn undoing_a_stop_brings_back_the_levels_that_ran_with_proof() {
+    let bench = bench();
+    let (mut child, met) = by_hand(&bench, &[("PB_LIE", "1")]).await;
+    let stop = bench.plan(&ChangeWish::Stopped).await.unwrap();
+    bench.run(&stop, Phase::Do, 0).await.result.unwrap();
+    child.wait().unwrap();
+    assert_eq!(local::port_owner(bench.port), local::PortOwner::Nobody);
+    let back = bench.run(&stop, Phase::Undo, 0).await;
+    back.result.unwrap();
+    assert_eq!(back.boots[0].levels, met.levels);
+    // Without what was set by hand the undo would be another server, and must not pass.
+    let stop = bench.plan(&ChangeWish::Stopped).await.unwrap();
+    bench.run(&stop, Phase::Do, 0).await.result.unwrap();
+    let mut wrong = stop.clone();
+    let Some(Action::Shell { script, .. }) = &mut wrong.steps[0].undo else { panic!() };
+    *script = script.replace("export PB_LIE=1\n", "");
+    let failure = bench.run(&wrong, Phase::Undo, 0).await.result.unwrap_err();
+    assert!(failure.message.contains("`lie` was asked to be `on`"), "{}", failure.message);
+}
+
+#[tokio::test]
+async fn a_secret_that_this_shell_lacks_is_refused_and_never_written() {
+    let bench = bench();
+    let (mut child, _) = by_hand(&bench, &[("PB_API_KEY", "sk-0123456789abcdef")]).await;
+    let failure = bench.plan(&running(&[("x", "off")])).await.unwrap_err();
+    assert!(failure.message.contains("`PB_API_KEY`") && failure.hint.is_some(), "{}", failure.message);
+    let stop = bench.plan(&ChangeWish::Stopped).await.unwrap();
+    let json = serde_json::to_string(&stop).unwrap();
+    assert!(!json.contains("sk-0123456789abcdef") && json.contains("PB_API_KEY"), "{json}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_script_that_leaves_its_session_is_followed() {
+    let bench = bench();
+    let script = fs_err::read_to_string(bench.path("serve.sh")).unwrap();
+    let script = script.replace("exec python3", "setsid nohup python3").replace("--mode fp32\n", "--mode fp32 &\n");
+    fs_err::write(bench.path("serve.sh"), script).unwrap();
+    let first = bench.change(running(&[])).await;
+    let procedure = bench.plan(&running(&[("x", "off")])).await.unwrap();
+    let outcome = bench.run(&procedure, Phase::Do, 0).await;
+    outcome.result.unwrap();
+    let second = &outcome.boots[0];
+    assert!(second.process != first.process && second.levels["x"] == "off");
+    // The shell that led the start is gone, and yet the start is not made a second time.
+    let again = bench.run(&procedure, Phase::Do, 2).await;
+    assert_eq!(again.reports[..2], ["Do 2 started", "Do 2 done already"]);
+    bench.run(&procedure, Phase::Undo, 3).await.result.unwrap();
+    assert!(!local::runs(second.process), "the server that left its session was not ended");
 }

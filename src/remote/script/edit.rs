@@ -75,11 +75,7 @@ pub fn make_override(text: &str, path: &str, asks: &[Ask], port: Option<u16>) ->
         let line = script.line(pair[1].at.start);
         return Err(Failure::new(format!("two changes meet on line {line} of `{path}`")));
     }
-    let header = format!(
-        "# made by patchbench from {}; the script itself is as it was\nBASH_ARGV0={}\n",
-        one_line(path),
-        quote(path)?
-    );
+    let header = header(path)?;
     let mut out = header.clone();
     let mut at = 0;
     for edit in &edits {
@@ -89,6 +85,15 @@ pub fn make_override(text: &str, path: &str, asks: &[Ask], port: Option<u16>) ->
     }
     out.push_str(&text[at..]);
     Ok(Override { header, edits, changes, text: out, options })
+}
+
+/// What every override of the script at `path` begins with.
+///
+/// # Errors
+/// The path holds a NUL byte.
+pub fn header(path: &str) -> Result<String, Failure> {
+    let shown = one_line(path);
+    Ok(format!("# made by patchbench from {shown}; the script itself is as it was\nBASH_ARGV0={}\n", quote(path)?))
 }
 
 fn one_line(path: &str) -> String {

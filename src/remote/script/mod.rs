@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 pub use claims::declared;
-pub use edit::{Ask, Edit, Override, make_override};
+pub use edit::{Ask, Edit, Override, header, make_override};
 pub use parse::parse;
 pub use server::Server;
 
