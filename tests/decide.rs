@@ -14,7 +14,7 @@ use patchbench::engine::event::Happened;
 use patchbench::engine::fake;
 use patchbench::engine::ids::{InputId, JobId, ProcedureId};
 use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
-use patchbench::engine::procedure::{Failure, Phase};
+use patchbench::engine::procedure::{Failure, Phase, Procedure, Purpose};
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::engine::update::{Outcome, update};
 use patchbench::recall::trial::ProbeForm;
@@ -231,6 +231,36 @@ fn changed_is_said_until_the_original_runs_again() {
     assert_eq!(off.target("lab").unwrap().changed.as_ref().unwrap().levels, levels("off", "on"));
     let back = after(&off, [boot(&levels("on", "on"), 9)]);
     assert!(back.target("lab").unwrap().changed.is_none());
+}
+
+/// Runs every step of a procedure that was planned just now.
+fn ran(state: &State, mut procedure: Procedure, purpose: Purpose) -> State {
+    procedure.purpose = purpose;
+    let (id, steps) = (ProcedureId(state.counters.procedure + 1), procedure.steps.len());
+    let mut bodies = vec![
+        Body::Report(JobReport::Planned(procedure.into())),
+        Body::Command(Command::Confirm { procedure: id, typed: None }),
+    ];
+    for step in 0..steps {
+        let phase = Phase::Do;
+        bodies.push(Body::Report(JobReport::StepStarted { procedure: id, step, phase }));
+        bodies.push(Body::Report(JobReport::StepDone { procedure: id, step, phase, evidence: Vec::new() }));
+    }
+    after(state, bodies)
+}
+
+#[test]
+fn stopping_what_was_found_down_is_no_change() {
+    let case = common::case(&PATCHES);
+    let stop = || fake::plan(&case, "lab", &ChangeWish::Stopped);
+    let found_up = ran(&running(), stop(), Purpose::Stop);
+    assert!(found_up.target("lab").unwrap().changed.is_some(), "it ran when it was met, and is down now");
+    let mut start = fake::plan(&case, "lab", &ChangeWish::Running(BTreeMap::new()));
+    start.steps.remove(0);
+    let started = ran(&open(case.clone()), start, Purpose::Start);
+    assert!(started.target("lab").unwrap().found_down);
+    let found_down = ran(&started, stop(), Purpose::Stop);
+    assert!(found_down.target("lab").unwrap().changed.is_none(), "it is as it was found");
 }
 
 #[test]

@@ -236,6 +236,10 @@ impl State {
         if procedure.steps.get(step).is_some_and(|s| s.name == "stop") {
             target.boot = None;
         }
+        let first = target.original.is_empty() && target.changed.is_none();
+        if first && procedure.purpose == Purpose::Start && phase == Phase::Do {
+            target.found_down = true;
+        }
         let overrides = procedure.steps.iter().any(|s| s.name == "write-override");
         let ours = overrides || matches!(procedure.purpose, Purpose::Restart | Purpose::Stop);
         if ours && target.changed.is_none() && phase == Phase::Do {
@@ -253,9 +257,11 @@ impl State {
             Phase::Undo if step == 0 => entry.status = ProcedureStatus::Undone,
             Phase::Do | Phase::Undo => return,
         }
-        let restored = entry.procedure.purpose == Purpose::Restore && phase == Phase::Do;
+        let purpose = entry.procedure.purpose;
         let target = entry.procedure.target.clone();
-        if restored && let Some(target) = self.targets.get_mut(&target) {
+        if let Some(target) = self.targets.get_mut(&target).filter(|_| phase == Phase::Do)
+            && (purpose == Purpose::Restore || (purpose == Purpose::Stop && target.found_down))
+        {
             target.changed = None;
         }
     }

@@ -107,6 +107,9 @@ pub struct TargetState {
     pub changed: Option<Changed>,
     /// The levels it had when we first met it: the way back.
     pub original: BTreeMap<String, String>,
+    /// Whether it was down when we first met it, so that stopping it is the way back.
+    #[serde(default)]
+    pub found_down: bool,
 }
 
 /// Mark of a target that we changed.

@@ -60,9 +60,35 @@ fn against(environ: &Environ, own: &BTreeMap<String, String>, assigned: &BTreeSe
 
 /// Names that belong to a login, a terminal or a shell, and to no server.
 const OF_A_SHELL: &[&str] = &[
-    "_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLORTERM", "LS_COLORS", "LESSOPEN", "LESSCLOSE", "STY", "WINDOW", "WINDOWID",
-    "DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "MAIL", "HOSTNAME", "LINES", "COLUMNS", "PS1", "EDITOR",
-    "VISUAL", "PAGER", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "NO_COLOR", "CLICOLOR", "SHELL",
+    "_",
+    "SHLVL",
+    "PWD",
+    "OLDPWD",
+    "TERM",
+    "COLORTERM",
+    "LS_COLORS",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "STY",
+    "WINDOW",
+    "WINDOWID",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "MAIL",
+    "HOSTNAME",
+    "LINES",
+    "COLUMNS",
+    "PS1",
+    "EDITOR",
+    "VISUAL",
+    "PAGER",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "SYSTEMD_EXEC_PID",
+    "NO_COLOR",
+    "CLICOLOR",
+    "SHELL",
 ];
 const OF_A_SHELL_BEGIN: &[&str] =
     &["SSH_", "XDG_", "TMUX", "TERM_PROGRAM", "SUDO_", "HIST", "PATCHBENCH_", "CARGO", "RUST", "NEXTEST", "BASH_FUNC_"];

@@ -185,7 +185,8 @@ mod tests {
     fn an_override_of_another_script_is_a_stranger() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("lab-1.sh").display().to_string();
-        fs_err::write(&file, format!("{}srv --port 1\n", crate::remote::script::header("/a/serve.sh").unwrap())).unwrap();
+        fs_err::write(&file, format!("{}srv --port 1\n", crate::remote::script::header("/a/serve.sh").unwrap()))
+            .unwrap();
         assert!(overrides(&file, "/a/serve.sh"));
         assert!(!overrides(&file, "/b/serve.sh") && !overrides("/nowhere.sh", "/a/serve.sh"));
     }

@@ -449,13 +449,24 @@ impl Plan<'_> {
         let World { log, port, environment, .. } = self.world;
         let mut remarks = Vec::new();
         if let Some(why) = &environment.unknown {
-            remarks.push(format!("The environment that the server was started in is not known ({why}): it gets this shell's."));
+            remarks.push(format!(
+                "The environment that the server was started in is not known ({why}): it gets this shell's."
+            ));
         }
         for name in &environment.secrets {
             remarks.push(format!("`{name}`, which the server was started with, is a secret and is not given here."));
         }
         let environment = &environment.changes;
-        shell_text::start(&shell_text::Start { file, options, folder, log, run, port: *port, environment, remarks: &remarks })
+        shell_text::start(&shell_text::Start {
+            file,
+            options,
+            folder,
+            log,
+            run,
+            port: *port,
+            environment,
+            remarks: &remarks,
+        })
     }
 
     fn start(&mut self, file: &str, options: &[String]) -> Result<(), Failure> {

@@ -226,10 +226,8 @@ fn patch_levels(layers: &Layers, patches: &[&Patch]) -> (Levels, BTreeMap<String
 /// It does not answer, or with another form.
 pub async fn load_once(target: &Target) -> Result<Live, Diagnostic> {
     let endpoint = http::endpoint(target).await.map_err(|f| Diagnostic::warning("load", f.message))?;
-    let (url, answer) = endpoint
-        .load_answer()
-        .await
-        .map_err(|e| Diagnostic::warning("load", e.to_string()).at(target.url.clone()))?;
+    let (url, answer) =
+        endpoint.load_answer().await.map_err(|e| Diagnostic::warning("load", e.to_string()).at(target.url.clone()))?;
     let values = load_values(&answer);
     if values.is_empty() {
         return Err(Diagnostic::warning("load", "the answer holds no load").at(url));

@@ -504,6 +504,7 @@ pub fn rich() -> State {
                 levels: BTreeMap::from([("triton-indexer".to_owned(), "off".to_owned())]),
             }),
             original: BTreeMap::from([("triton-indexer".to_owned(), "on".to_owned())]),
+            ..TargetState::default()
         },
     );
     for (id, target, age, level) in

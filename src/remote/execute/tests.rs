@@ -499,7 +499,10 @@ async fn what_was_set_by_hand_before_the_start_is_kept_by_every_start_of_ours() 
     assert_eq!((back.levels["x"].as_str(), back.levels["lie"].as_str()), ("on", "on"));
     assert_eq!(variable(&back, "PB_HAND").as_deref(), Some("it's 1"));
     let left = files(&bench.folders.overrides.join("runs"));
-    assert!(left.iter().all(|f| f.starts_with(&left[0][..left[0].len() - 8])), "traces of old starts are left: {left:?}");
+    assert!(
+        left.iter().all(|f| f.starts_with(&left[0][..left[0].len() - 8])),
+        "traces of old starts are left: {left:?}"
+    );
 }
 
 #[tokio::test]
