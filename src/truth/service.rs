@@ -17,7 +17,7 @@ use crate::remote::proc::{self, Cmdline, Environ, Unknown};
 use crate::untrusted::Untrusted;
 
 /// One process of a service.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceProcess {
     /// Process id.
     pub pid: u32,
