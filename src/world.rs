@@ -19,12 +19,15 @@ use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::live::Live;
 use crate::engine::procedure::{Failure, ProcessKey};
 use crate::engine::runtime::{EngineHandle, JobFuture, World};
+use crate::remote::host::{Hosts, reach_all};
 use crate::truth::ServerStatus;
 use crate::untrusted::Untrusted;
 use crate::{kernel, recall, redact, remote, truth};
 
 /// How often the logs are looked at.
 const LOG_EVERY: Duration = Duration::from_millis(250);
+/// How often the links to other hosts are looked at.
+const LINKS_EVERY: Duration = Duration::from_secs(5);
 
 /// How often the workbench looks at the servers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,18 +39,21 @@ pub struct Pace {
 }
 
 /// The world as it is.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealWorld;
+#[derive(Clone, Debug, Default)]
+pub struct RealWorld {
+    /// The links to other hosts, which all jobs share.
+    pub hosts: Hosts,
+}
 
 impl World for RealWorld {
     fn job(&self, spec: JobSpec, context: JobContext) -> JobFuture {
-        Box::pin(run(spec, context))
+        Box::pin(run(self.hosts.clone(), spec, context))
     }
 }
 
-async fn run(spec: JobSpec, context: JobContext) -> Result<(), Failure> {
+async fn run(hosts: Hosts, spec: JobSpec, context: JobContext) -> Result<(), Failure> {
     match spec {
-        JobSpec::Probe { case, target, known } => probe(&case, &target, known, &context).await,
+        JobSpec::Probe { case, target, known } => probe(&hosts, &case, &target, known, &context).await,
         JobSpec::Change { case, target, wish } => {
             let procedure = remote::procedures::plan(&case, &target, &wish, &context).await?;
             context.report(JobReport::Planned(Arc::new(procedure))).await.map_err(gone)
@@ -55,7 +61,10 @@ async fn run(spec: JobSpec, context: JobContext) -> Result<(), Failure> {
         JobSpec::RunProcedure { case, procedure, phase, from } => {
             remote::execute::run(&case, &procedure, phase, from, &context).await
         }
-        JobSpec::Recall { case, plan, boots, arm } => recall::runner::run(&case, &plan, &boots, &arm, &context).await,
+        JobSpec::Recall { case, plan, boots, arm } => {
+            let near = reach_all(&hosts, &case).await?;
+            recall::runner::run(&near, &plan, &boots, &arm, &context).await
+        }
         JobSpec::Micro { spec, device, checkpoint } => {
             micro(spec, device, checkpoint.map(PathBuf::from), &context).await
         }
@@ -67,9 +76,17 @@ fn gone(error: EngineGone) -> Failure {
 }
 
 /// Reads a target, and proves the server that it meets unless that is known already.
-async fn probe(case: &Case, target: &str, known: Option<ProcessKey>, context: &JobContext) -> Result<(), Failure> {
-    let read = truth::read::probe(case, target, context).await?;
-    let met = read.status == ServerStatus::Ready && read.process != known;
+async fn probe(
+    hosts: &Hosts,
+    case: &Case,
+    target: &str,
+    known: Option<ProcessKey>,
+    context: &JobContext,
+) -> Result<(), Failure> {
+    let read = truth::read::probe(hosts, case, target, context).await?;
+    // A server on another host is read, and cannot be proven yet.
+    let local = case.target(target).is_some_and(Target::is_local);
+    let met = local && read.status == ServerStatus::Ready && read.process.is_some() && read.process != known;
     context.report(JobReport::TruthRead(Arc::new(read))).await.map_err(gone)?;
     if !met {
         return Ok(());
@@ -98,15 +115,18 @@ async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, contex
 /// is cancelled; for the workbench alone.
 ///
 /// A target that does not answer has no load for that moment, and its age shows.
-pub async fn watch(handle: EngineHandle, actor: Actor, pace: Pace, cancel: CancellationToken) {
+pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace, cancel: CancellationToken) {
     let mut tick = tokio::time::interval(LOG_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut logs: BTreeMap<String, u64> = BTreeMap::new();
     let mut load_at: Option<Instant> = None;
     let mut probe_at = Instant::now();
+    let links = follow_links(&hosts, &handle);
+    tokio::pin!(links);
     loop {
         tokio::select! {
             () = cancel.cancelled() => return,
+            () = &mut links => return,
             _ = tick.tick() => {}
         }
         let state = handle.state.borrow().clone();
@@ -129,11 +149,36 @@ pub async fn watch(handle: EngineHandle, actor: Actor, pace: Pace, cancel: Cance
         }
         load_at = Some(Instant::now());
         for target in case.targets.iter().filter(|t| state.current_boot(&t.name).is_some()) {
-            if let Ok(load) = truth::read::load_once(target).await {
+            if let Ok(load) = truth::read::load_once(&hosts, target).await {
                 // An error only says that nobody looks on.
                 let _ = handle.live.send(load);
             }
         }
+    }
+}
+
+/// Shows how the links are whenever one changes, and looks at them from time to time.
+async fn follow_links(hosts: &Hosts, handle: &EngineHandle) {
+    let mut states = hosts.states();
+    let mut shown = BTreeMap::new();
+    let mut tick = tokio::time::interval(LINKS_EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let changed = tokio::select! {
+            changed = states.changed() => changed.is_ok(),
+            _ = tick.tick() => { hosts.check().await; true }
+        };
+        if !changed {
+            return;
+        }
+        let now = states.borrow_and_update().clone();
+        for (host, state) in &now {
+            if shown.get(host) != Some(state) {
+                // An error only says that nobody looks on.
+                let _ = handle.live.send(Live::Link { host: host.clone(), state: state.clone() });
+            }
+        }
+        shown = now;
     }
 }
 

@@ -148,6 +148,7 @@ fn truth() -> TargetTruth {
         at: noon(),
         status: ServerStatus::Ready,
         process: Some(ProcessKey { pid: 7, start_ticks: 99 }),
+        processes: Vec::new(),
         rows: vec![
             row(
                 "TRITON",

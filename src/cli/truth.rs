@@ -14,6 +14,7 @@ use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::State;
+use crate::truth::service::ServiceProcess;
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth};
 
 /// Characters of a value that the text form shows.
@@ -39,6 +40,8 @@ pub struct TargetRow {
     pub pid: Option<u32>,
     /// When it was read; `null` where it was not.
     pub at: Option<String>,
+    /// The processes of its service, the server first.
+    pub processes: Vec<ServiceProcess>,
 }
 
 /// One variable, flag or configuration value.
@@ -102,6 +105,7 @@ pub fn truth_report(state: &State) -> TruthReport {
         status: target.truth.as_ref().map_or(ServerStatus::Unknown, |t| t.status),
         pid: target.truth.as_ref().and_then(|t| t.process).map(|p| p.pid),
         at: target.truth.as_ref().map(|t| t.at.to_string()),
+        processes: target.truth.as_ref().map(|t| t.processes.clone()).unwrap_or_default(),
     };
     TruthReport {
         targets: state.targets.iter().map(target).collect(),

@@ -140,7 +140,8 @@ mod screen {
             load: Duration::from_secs_f64(context.config.seconds("load-every")),
             probe: Duration::from_secs_f64(context.config.seconds("probe-every")),
         };
-        let watching = tokio::spawn(world::watch(run.handle(), run.actor.clone(), pace, cancel.clone()));
+        let watching =
+            tokio::spawn(world::watch(run.hosts.clone(), run.handle(), run.actor.clone(), pace, cancel.clone()));
         let options = Options { setup: setup(context, remarks)?, actor: run.actor.clone(), next: next::step };
         let exit = show(run.handle(), options).await;
         cancel.cancel();

@@ -170,6 +170,7 @@ fn truth(case: &Case, target: &str, known: Option<ProcessKey>) -> TargetTruth {
         at: Timestamp::UNIX_EPOCH,
         status: if known.is_some() { ServerStatus::Ready } else { ServerStatus::Down },
         process: known,
+        processes: Vec::new(),
         rows: Vec::new(),
         levels: case.patches.iter().map(|p| (p.id.clone(), None)).collect(),
         level_sources: BTreeMap::new(),

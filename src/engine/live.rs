@@ -57,9 +57,41 @@ pub enum Live {
         /// `running`, `waiting`, `kv_usage`, `cache_hit_rate`, ….
         values: BTreeMap<String, f64>,
     },
+    /// The link to a host changed.
+    Link {
+        /// The host as the case names it.
+        host: String,
+        /// How it is now.
+        state: LinkState,
+    },
     /// Messages were dropped because a receiver was too slow.
     Lost {
         /// How many.
         count: u64,
+    },
+}
+
+/// How the link to a host is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum LinkState {
+    /// It is being made for the first time, or was asked for again.
+    Connecting,
+    /// It stands.
+    Up {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It broke and is made anew.
+    Reconnecting {
+        /// The attempt that comes next, counted from 1.
+        attempt: u32,
+        /// When that is.
+        next: Timestamp,
+    },
+    /// It does not stand, and nothing is tried until somebody asks.
+    Down {
+        /// Why, in one clause.
+        why: String,
     },
 }

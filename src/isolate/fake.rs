@@ -222,6 +222,7 @@ impl World {
             at: self.now(),
             status: if process.is_some() { ServerStatus::Ready } else { ServerStatus::Down },
             process,
+            processes: Vec::new(),
             rows: Vec::new(),
             levels: BTreeMap::new(),
             level_sources: BTreeMap::new(),

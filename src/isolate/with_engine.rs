@@ -90,6 +90,7 @@ impl Engine {
             at: Timestamp::UNIX_EPOCH,
             status,
             process,
+            processes: Vec::new(),
             rows: Vec::new(),
             levels: BTreeMap::new(),
             level_sources: BTreeMap::new(),

@@ -2,15 +2,17 @@
 //!
 //! `proc`, `argv`, `levels`, `script` and `shell_text` are pure. `local` reads this machine, `http` asks
 //! the server. `procedures` plans a change as plain data, `execute` runs it, `prove` gathers the
-//! evidence of a start.
+//! evidence of a start. `host` is the way to this machine or another, `probe` one look at it.
 
 pub mod argv;
 pub mod environment;
 pub mod execute;
+pub mod host;
 pub mod http;
 pub mod levels;
 pub mod local;
 pub mod owner;
+pub mod probe;
 pub mod proc;
 pub mod procedures;
 pub mod prove;

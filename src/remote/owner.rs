@@ -3,7 +3,7 @@
 use super::MARK;
 use super::argv::{self, Word};
 use super::local::{self, PortOwner};
-use super::proc::{Cmdline, ProcessInfo, Unknown};
+use super::proc::{Cmdline, Environ, ProcessInfo, Unknown};
 use crate::engine::procedure::Failure;
 use crate::redact;
 
@@ -29,6 +29,44 @@ pub struct Marks<'a> {
     pub argv: &'a [Word],
 }
 
+/// A process as its owner is told from it: of this machine or of a probe.
+#[derive(Clone, Debug)]
+pub struct Kin {
+    /// Arguments or title.
+    pub cmdline: Result<Cmdline, Unknown>,
+    /// Environment at its last `exec`.
+    pub environ: Result<Environ, Unknown>,
+    /// Its working folder.
+    pub folder: Option<String>,
+}
+
+/// How a target's own process is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// The script that it was started from, as far as its ancestors tell.
+    pub started_from: Option<String>,
+    /// Place in the lineage of the shell that runs that script.
+    pub shell: Option<usize>,
+}
+
+/// Whether a process is the target's own; `lineage` is the process and what started it, and `text` reads an override.
+/// Pure, but for `text`.
+pub fn recognise(
+    target: &str,
+    lineage: &[Kin],
+    marks: &Marks<'_>,
+    text: &dyn Fn(&str) -> Option<String>,
+) -> Option<Known> {
+    for (place, kin) in lineage.iter().enumerate() {
+        if let Some(file) = script_of(target, kin, marks, text) {
+            return Some(Known { started_from: Some(file), shell: Some(place) });
+        }
+    }
+    let server = lineage.first()?;
+    let own = marked(target, marks, server) || looks_declared(server, marks.argv);
+    own.then_some(Known { started_from: None, shell: None })
+}
+
 /// The target's server; `None` where nobody owns the port.
 ///
 /// # Errors
@@ -42,16 +80,24 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
                 .hint("run as the user who runs the server, or with more rights"));
         }
     };
-    if let Some((launcher, file)) = launcher(target, process.key.pid, marks) {
-        let started_from = Some(file);
-        let launcher = (launcher.key != process.key).then_some(launcher);
-        return Ok(Some(Running { process, started_from, launcher }));
-    }
-    if marked(target, marks, process.key.pid) || looks_declared(process.key.pid, marks.argv) {
-        return Ok(Some(Running { process, started_from: None, launcher: None }));
-    }
-    Err(Failure::new(format!("port {port} of `{target}` is owned by another process: {}", describe(process.key.pid)))
-        .hint("stop that process yourself, or correct the target's url or script in the case"))
+    let lineage = local::lineage(process.key.pid);
+    let kin: Vec<Kin> = lineage.iter().map(|p| of_this_machine(p.key.pid)).collect();
+    let text = |file: &str| fs_err::read_to_string(file).ok();
+    let Some(known) = recognise(target, &kin, marks, &text) else { return Err(stranger(target, port, &describe(process.key.pid))) };
+    // A shell that became the server is no launcher any more.
+    let launcher = known.shell.filter(|place| *place > 0).map(|place| lineage[place].clone());
+    Ok(Some(Running { process, started_from: known.started_from, launcher }))
+}
+
+fn of_this_machine(pid: u32) -> Kin {
+    let folder = fs_err::read_link(format!("/proc/{pid}/cwd")).ok().map(|p| p.display().to_string());
+    Kin { cmdline: local::cmdline(pid), environ: local::environ(pid), folder }
+}
+
+/// What is said of a port that somebody else owns.
+pub fn stranger(target: &str, port: u16, who: &str) -> Failure {
+    Failure::new(format!("port {port} of `{target}` is owned by another process: {who}"))
+        .hint("stop that process yourself, or correct the target's url or script in the case")
 }
 
 /// Pid and redacted command line, for a message.
@@ -65,34 +111,28 @@ pub fn describe(pid: u32) -> String {
     format!("pid {pid}, `{shown}`")
 }
 
-/// The shell among the process and its ancestors that runs the launch script or an override of it, and which.
-fn launcher(target: &str, pid: u32, marks: &Marks<'_>) -> Option<(ProcessInfo, String)> {
-    local::lineage(pid).into_iter().find_map(|p| {
-        let line = local::cmdline(p.key.pid).ok()?;
-        let words = line.words().ok()?;
-        let program = argv::base_name(words.first()?);
-        if !matches!(program, "bash" | "sh" | "dash") {
-            return None;
-        }
-        let file = words[1..].iter().map(|word| resolved(p.key.pid, word)).find(|path| {
-            let ours = path.strip_suffix(".sh").is_some_and(|p| p.starts_with(&format!("{}/", marks.overrides)));
-            path == marks.script || (ours && (overrides(path, marks.script) || marked(target, marks, p.key.pid)))
-        })?;
-        Some((p, file))
+/// The launch script or an override of it that a shell runs.
+fn script_of(target: &str, kin: &Kin, marks: &Marks<'_>, text: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let words = kin.cmdline.as_ref().ok()?.words().ok()?;
+    if !matches!(argv::base_name(words.first()?), "bash" | "sh" | "dash") {
+        return None;
+    }
+    words[1..].iter().filter_map(|word| resolved(kin, word)).find(|path| {
+        let ours = path.strip_suffix(".sh").is_some_and(|p| p.starts_with(&format!("{}/", marks.overrides)));
+        path == marks.script || (ours && (overrides(text(path), marks.script) || marked(target, marks, kin)))
     })
 }
 
-/// Whether a file is an override of this script, and not of another target's.
-fn overrides(file: &str, script: &str) -> bool {
+/// Whether a text is an override of this script, and not of another target's.
+fn overrides(text: Option<String>, script: &str) -> bool {
     let header = super::script::header(script).ok();
-    let text = fs_err::read_to_string(file).ok();
     header.zip(text).is_some_and(|(header, text)| text.starts_with(&header))
 }
 
 /// Whether a process carries the mark of one of our starts of this target.
-fn marked(target: &str, marks: &Marks<'_>, pid: u32) -> bool {
+fn marked(target: &str, marks: &Marks<'_>, kin: &Kin) -> bool {
     let stem = format!("{}/runs/{}-", marks.overrides, run_stem(target, marks.script));
-    local::environ(pid).is_ok_and(|e| e.get(MARK).is_some_and(|run| run.starts_with(&stem)))
+    kin.environ.as_ref().is_ok_and(|e| e.get(MARK).is_some_and(|run| run.starts_with(&stem)))
 }
 
 /// What names the starts of one target: its name alone is that of other targets in other cases.
@@ -107,18 +147,16 @@ fn file_name(name: &str) -> String {
 }
 
 /// A path as the process means it.
-fn resolved(pid: u32, word: &str) -> String {
+fn resolved(kin: &Kin, word: &str) -> Option<String> {
     if word.starts_with('/') {
-        return word.to_owned();
+        return Some(word.to_owned());
     }
-    let folder = fs_err::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    folder.join(word.trim_start_matches("./")).display().to_string()
+    Some(format!("{}/{}", kin.folder.as_deref()?.trim_end_matches('/'), word.trim_start_matches("./")))
 }
 
 /// Whether a process is the program that the script declares, for a server that replaced its shell.
-fn looks_declared(pid: u32, declared: &[Word]) -> bool {
-    let Ok(line) = local::cmdline(pid) else { return false };
-    let Ok(words) = line.words() else { return false };
+fn looks_declared(kin: &Kin, declared: &[Word]) -> bool {
+    let Some(words) = kin.cmdline.as_ref().ok().and_then(|c| c.words().ok()) else { return false };
     let words = argv::known(words);
     if contradicts(&words, declared) {
         return false;
@@ -161,11 +199,11 @@ mod tests {
 
     #[test]
     fn this_process_is_known_by_its_program() {
-        let line = local::cmdline(std::process::id()).unwrap();
-        let mine = argv::known(line.words().unwrap());
-        assert!(looks_declared(std::process::id(), &mine));
-        assert!(!looks_declared(std::process::id(), &argv::known(&["python", "-m", "srv", "--port", "1"])));
-        assert!(!looks_declared(std::process::id(), &[None, Some("--port".into())]));
+        let me = of_this_machine(std::process::id());
+        let mine = argv::known(me.cmdline.as_ref().unwrap().words().unwrap());
+        assert!(looks_declared(&me, &mine));
+        assert!(!looks_declared(&me, &argv::known(&["python", "-m", "srv", "--port", "1"])));
+        assert!(!looks_declared(&me, &[None, Some("--port".into())]));
     }
 
     #[test]
@@ -183,11 +221,8 @@ mod tests {
 
     #[test]
     fn an_override_of_another_script_is_a_stranger() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("lab-1.sh").display().to_string();
-        fs_err::write(&file, format!("{}srv --port 1\n", crate::remote::script::header("/a/serve.sh").unwrap()))
-            .unwrap();
-        assert!(overrides(&file, "/a/serve.sh"));
-        assert!(!overrides(&file, "/b/serve.sh") && !overrides("/nowhere.sh", "/a/serve.sh"));
+        let text = Some(format!("{}srv --port 1\n", crate::remote::script::header("/a/serve.sh").unwrap()));
+        assert!(overrides(text.clone(), "/a/serve.sh"));
+        assert!(!overrides(text, "/b/serve.sh") && !overrides(None, "/a/serve.sh"));
     }
 }

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod declared;
 pub mod flags;
 pub mod read;
+pub mod service;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -28,6 +29,9 @@ pub struct TargetTruth {
     pub status: ServerStatus,
     /// The server process, if one was found.
     pub process: Option<ProcessKey>,
+    /// The processes of its service, the server first.
+    #[serde(default)]
+    pub processes: Vec<service::ServiceProcess>,
     /// One row per variable, flag and configuration value; disagreements first.
     pub rows: Vec<Row>,
     /// Level that the running process has for each patch; `None` is unknown.

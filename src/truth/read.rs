@@ -1,6 +1,7 @@
-//! Reads the three layers of a target: launch script, process, and what the server says.
+//! Reads the three layers of a target: launch script, processes, and what the server says.
 //!
-//! Not responsible for the log grammar nor for comparing. A layer that cannot be read becomes a
+//! The host is asked once, by the probe, whether it is this machine or another; the server is asked over
+//! HTTP. Not responsible for the log grammar nor for comparing. A layer that cannot be read becomes a
 //! diagnostic and leaves the others as they are.
 
 use std::collections::BTreeMap;
@@ -9,67 +10,105 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::compare::{self, Layers};
+use super::service::{self, Evidence, Origin, ServiceProcess};
 use super::{ServerStatus, TargetTruth, flags};
-use crate::case::{Case, Manager, Patch, Target};
+use crate::case::{Case, Gate, Manager, Patch, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
-use crate::engine::procedure::Failure;
+use crate::engine::procedure::{Failure, ProcessKey};
 use crate::redact;
-use crate::remote::owner::{self, Marks, Running};
-use crate::remote::proc::Unknown;
-use crate::remote::script;
-use crate::remote::{Folders, http, levels, local, procedures};
+use crate::remote::host::{self, HostError, Hosts, Place};
+use crate::remote::owner::Marks;
+use crate::remote::probe::owner::{self, Own};
+use crate::remote::probe::types::{FileUnread, PortOwners, Probe};
+use crate::remote::probe::{self, Ask};
+use crate::remote::proc::{Cmdline, Environ, Unknown};
+use crate::remote::{Folders, http, levels, script};
 use crate::truth::declared::Declared;
+
+/// The longest launch script that is read.
+const SCRIPT_BYTES: usize = 1024 * 1024;
+/// How many bytes of a log's end come with the probe.
+const LOG_BYTES: u64 = 128 * 1024;
+/// A clock that is further off than this is said.
+const SKEW_SECONDS: i64 = 5;
 
 /// Reads a target, with our overrides in the standard folder.
 ///
 /// # Errors
 /// The case has no such target, or the user has no home folder.
-pub async fn probe(case: &Case, target: &str, ctx: &JobContext) -> Result<TargetTruth, Failure> {
-    probe_in(&Folders::standard()?, case, target, ctx).await
+pub async fn probe(hosts: &Hosts, case: &Case, target: &str, ctx: &JobContext) -> Result<TargetTruth, Failure> {
+    probe_in(hosts, &Folders::standard()?, case, target, ctx).await
 }
 
 /// Reads a target.
 ///
 /// # Errors
 /// The case has no such target.
-pub async fn probe_in(folders: &Folders, case: &Case, target: &str, ctx: &JobContext) -> Result<TargetTruth, Failure> {
+pub async fn probe_in(
+    hosts: &Hosts,
+    folders: &Folders,
+    case: &Case,
+    target: &str,
+    ctx: &JobContext,
+) -> Result<TargetTruth, Failure> {
     let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
     let overrides = folders.overrides.display().to_string();
-    ctx.progress(0, Some(2), "reading the host");
-    let mut seen = if target.is_local() {
-        let own = target.clone();
-        tokio::task::spawn_blocking(move || look(&own, &overrides))
-            .await
-            .map_err(|e| Failure::new(format!("reading broke off: {e}")))?
-    } else {
-        let message = format!("`{}` runs on `{}`, and only this machine can be read yet", target.name, target.host);
-        Seen { diagnostics: vec![Diagnostic::warning("remote-host", message)], ..Seen::default() }
+    let whole = format!("reading `{}`", target.host);
+    ctx.progress(0, Some(2), if target.is_local() { "reading the host" } else { &whole });
+    let mut seen = match ask_host(hosts, target, &overrides, ctx).await {
+        Ok(answer) => look(&answer, target, &overrides),
+        Err(failure) => {
+            let mut seen = Seen::of(target);
+            seen.say("host-unread", failure, &target.host);
+            seen
+        }
     };
     ctx.progress(1, Some(2), "asking the server");
     let mut status = seen.status();
-    if matches!(seen.owner, Owner::Own(_)) || !target.is_local() {
-        status = ask(target, &mut seen, status).await;
+    if seen.may_ask() {
+        status = ask(hosts, target, &mut seen, status).await;
     }
     let patches: Vec<&Patch> =
         case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
-    let rows = compare::rows(&seen.layers, &patches);
-    let (levels, level_sources) = patch_levels(&seen.layers, &patches);
-    let process = match &seen.owner {
-        Owner::Own(running) => Some(running.process.key),
-        Owner::Nobody | Owner::Stranger | Owner::NotRead => None,
-    };
+    let (levels, level_sources) = patch_levels(&seen, &patches);
     Ok(TargetTruth {
         target: target.name.clone(),
         at: Timestamp::now(),
         status,
-        process,
-        rows,
+        process: seen.server(),
+        rows: rows(&seen, &patches),
+        processes: seen.processes,
         levels,
         level_sources,
         diagnostics: seen.diagnostics,
     })
+}
+
+/// The only question to the host: everything that any layer of this target needs.
+async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobContext) -> Result<Probe, Failure> {
+    let place = Place::of(target).map_err(HostError::failure)?;
+    let mut question = Ask {
+        ports: target.port().into_iter().collect(),
+        files: script_of(target).cloned().into_iter().collect(),
+        overrides: Some(overrides.to_owned()),
+        gpus: true,
+        ..Ask::default()
+    };
+    match &target.manager {
+        Manager::Script { log, .. } => question.logs.push((log.clone(), LOG_BYTES)),
+        Manager::Systemd { systemd } => question.unit = Some(systemd.clone()),
+        Manager::Docker { .. } => {}
+    }
+    probe::ask(hosts, &place, &question, &ctx.cancel).await
+}
+
+fn script_of(target: &Target) -> Option<&String> {
+    match &target.manager {
+        Manager::Script { script, .. } => Some(script),
+        Manager::Systemd { .. } | Manager::Docker { .. } => target.launch_script.as_ref(),
+    }
 }
 
 /// What the host shows.
@@ -77,24 +116,52 @@ pub async fn probe_in(folders: &Folders, case: &Case, target: &str, ctx: &JobCon
 struct Seen {
     layers: Layers,
     owner: Owner,
+    /// Where the server's variables were read.
+    evidence: Option<Evidence>,
+    /// The server's tracker, where its own block was read too.
+    tracker: Option<Evidence>,
+    processes: Vec<ServiceProcess>,
     diagnostics: Vec<Diagnostic>,
+    /// Whether the host answered.
+    reached: bool,
 }
 
 #[derive(Default)]
 enum Owner {
-    Own(Running),
+    Own(Own),
     Nobody,
     Stranger,
+    /// The host could not tell.
     #[default]
     NotRead,
 }
 
 impl Seen {
+    fn of(target: &Target) -> Self {
+        Self { layers: Layers { target: target.name.clone(), ..Layers::default() }, ..Self::default() }
+    }
+
     fn status(&self) -> ServerStatus {
         match self.owner {
             Owner::Own(_) => ServerStatus::Loading,
             Owner::Nobody => ServerStatus::Down,
             Owner::Stranger | Owner::NotRead => ServerStatus::Unknown,
+        }
+    }
+
+    /// Whether to ask the server: not a stranger, and not over a link that does not stand.
+    fn may_ask(&self) -> bool {
+        match self.owner {
+            Owner::Own(_) => true,
+            Owner::NotRead => self.reached,
+            Owner::Nobody | Owner::Stranger => false,
+        }
+    }
+
+    fn server(&self) -> Option<ProcessKey> {
+        match &self.owner {
+            Owner::Own(own) => Some(own.key),
+            Owner::Nobody | Owner::Stranger | Owner::NotRead => None,
         }
     }
 
@@ -109,14 +176,13 @@ impl Seen {
     }
 }
 
-fn look(target: &Target, overrides: &str) -> Seen {
-    let mut seen = Seen { layers: Layers { target: target.name.clone(), ..Layers::default() }, ..Seen::default() };
-    let path = match &target.manager {
-        Manager::Script { script, .. } => Some(script),
-        Manager::Systemd { .. } | Manager::Docker { .. } => target.launch_script.as_ref(),
-    };
+fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
+    let mut seen = Seen { reached: true, ..Seen::of(target) };
+    seen.diagnostics.extend(answer.diagnostics.iter().cloned());
+    say_skew(&mut seen, answer, target);
+    let path = script_of(target);
     if let Some(path) = path {
-        seen.layers.declared = read_declared(&mut seen, path, target.port());
+        seen.layers.declared = read_declared(&mut seen, answer, path, target.port());
     }
     let Some(port) = target.port() else {
         seen.say("no-port", Failure::new("the url has no port"), &target.url);
@@ -125,44 +191,61 @@ fn look(target: &Target, overrides: &str) -> Seen {
     let declared = seen.layers.declared.as_ref();
     let argv = declared.map(|d| d.argv.clone()).unwrap_or_default();
     let marks = Marks { script: path.map_or("", String::as_str), overrides, argv: &argv };
-    let running = if argv.is_empty() { owner_by_port(port) } else { owner::running(&target.name, port, &marks) };
-    match running {
-        Ok(Some(running)) => {
-            let pid = running.process.key.pid;
-            let (environ, cmdline) = (local::environ(pid), local::cmdline(pid));
-            for (name, unread) in [("environ", environ.as_ref().err()), ("cmdline", cmdline.as_ref().err())] {
-                if let Some(Unknown(why)) = unread {
-                    let failure = Failure::new(why.clone()).hint("read the process that started it");
-                    seen.say("process-unread", failure, &format!("/proc/{pid}/{name}"));
-                }
-            }
-            if let Some(file) = running.started_from.as_deref().filter(|f| f.starts_with(overrides)) {
-                seen.layers.replaced = read_declared(&mut seen, file, target.port()).map(|d| (file.to_owned(), d));
-            }
-            seen.layers.process = Some((pid, environ, cmdline));
-            seen.owner = Owner::Own(running);
-        }
+    match owner::running(answer, &target.name, port, &marks) {
+        Ok(Some(own)) => look_at_server(&mut seen, answer, target, overrides, own),
         Ok(None) => seen.owner = Owner::Nobody,
         Err(failure) => {
-            seen.owner = Owner::Stranger;
+            let told = matches!(answer.ports.get(&port), Some(PortOwners::Processes(_)));
+            seen.owner = if told { Owner::Stranger } else { Owner::NotRead };
             seen.say("port-owner", failure, &target.url);
         }
     }
     seen
 }
 
-/// Without a script that declares a server, the port's word is all there is.
-fn owner_by_port(port: u16) -> Result<Option<Running>, Failure> {
-    match local::port_owner(port) {
-        local::PortOwner::Nobody => Ok(None),
-        local::PortOwner::Process(process) => Ok(Some(Running { process, started_from: None, launcher: None })),
-        local::PortOwner::Unknown(Unknown(why)) => Err(Failure::new(why)),
+fn say_skew(seen: &mut Seen, answer: &Probe, target: &Target) {
+    let Ok(ahead) = &answer.host.ahead else { return };
+    let seconds = ahead.as_secs();
+    if seconds.abs() < SKEW_SECONDS {
+        return;
     }
+    let way = if seconds > 0 { "ahead of" } else { "behind" };
+    let message =
+        format!("the clock of the host is {} s {way} ours, and its times are by its own clock", seconds.abs());
+    seen.diagnostics.push(Diagnostic::warning("clock-skew", message).at(target.host.clone()));
 }
 
-fn read_declared(seen: &mut Seen, path: &str, port: Option<u16>) -> Option<Declared> {
-    let read = procedures::read_script(path).and_then(|text| script::parse(&text));
-    match read {
+fn look_at_server(seen: &mut Seen, answer: &Probe, target: &Target, overrides: &str, own: Own) {
+    let pid = own.key.pid;
+    let not_read = || Unknown(format!("process {pid} was not read"));
+    let process = answer.processes.get(&pid);
+    let cmdline = process.map_or_else(|| Err(not_read()), |p| p.cmdline.clone());
+    let environ = process.map_or_else(|| Err(not_read()), |p| p.environ.clone());
+    let evidence = service::evidence(answer, pid);
+    let instead = match (&environ, &evidence.environ) {
+        (Err(_), Ok(_)) => format!("{} is read instead", evidence.source()),
+        _ => "run as the user who runs the server, or start it with `SPT_NOENV=1`".to_owned(),
+    };
+    if let Err(Unknown(why)) = &environ {
+        let failure = Failure::new(why.clone()).hint(instead);
+        seen.say("process-unread", failure, &format!("/proc/{pid}/environ"));
+    }
+    if let Err(Unknown(why)) = cmdline.as_ref().map(Cmdline::words).map_err(Clone::clone).and_then(|w| w.map(|_| ())) {
+        let failure = Failure::new(why).hint("its flags are known only from its script and from the server itself");
+        seen.say("process-unread", failure, &format!("/proc/{pid}/cmdline"));
+    }
+    if let Some(file) = own.started_from.as_deref().filter(|f| f.starts_with(overrides)) {
+        seen.layers.replaced = read_declared(seen, answer, file, target.port()).map(|d| (file.to_owned(), d));
+    }
+    seen.layers.process = Some((pid, evidence.environ.clone(), cmdline));
+    seen.tracker = service::tracker(answer, pid).filter(|_| evidence.origin == Origin::Own && environ.is_ok());
+    seen.evidence = Some(evidence);
+    seen.processes = service::processes(answer, pid);
+    seen.owner = Owner::Own(own);
+}
+
+fn read_declared(seen: &mut Seen, answer: &Probe, path: &str, port: Option<u16>) -> Option<Declared> {
+    match script_text(answer, path).and_then(|text| script::parse(&text)) {
         Ok(script) => {
             let mut declared = script::declared(&script, path, port);
             seen.diagnostics.append(&mut declared.diagnostics);
@@ -175,9 +258,46 @@ fn read_declared(seen: &mut Seen, path: &str, port: Option<u16>) -> Option<Decla
     }
 }
 
-/// Asks the server who it is and what it resolved; says whether it serves.
-async fn ask(target: &Target, seen: &mut Seen, status: ServerStatus) -> ServerStatus {
-    let endpoint = match http::endpoint(target).await {
+fn script_text(answer: &Probe, path: &str) -> Result<String, Failure> {
+    let file = answer.files.get(path);
+    let bytes = match file.map(|f| &f.bytes) {
+        Some(Ok(bytes)) => bytes,
+        Some(Err(FileUnread::Absent)) => {
+            return Err(Failure::new(format!("the launch script `{path}` does not exist"))
+                .hint("correct the target's script in the case"));
+        }
+        Some(Err(FileUnread::Permission)) => {
+            return Err(Failure::new(format!("the launch script `{path}` cannot be read"))
+                .hint("reach the host as a user who may read it, or give the target a `become`"));
+        }
+        Some(Err(FileUnread::Unknown(Unknown(why)))) => {
+            return Err(Failure::new(format!("the launch script `{path}` cannot be read: {why}")));
+        }
+        None => return Err(Failure::new(format!("the launch script `{path}` was not read"))),
+    };
+    if bytes.len() > SCRIPT_BYTES || file.is_some_and(|f| f.truncated) {
+        return Err(Failure::new(format!("the launch script `{path}` is longer than {SCRIPT_BYTES} bytes")));
+    }
+    std::str::from_utf8(bytes)
+        .ok()
+        .filter(|t| !t.contains('\0'))
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::new(format!("the launch script `{path}` is no text")).hint("name a bash script"))
+}
+
+/// Asks the server who it is and what it resolved; says whether it serves. Sources keep the URL of the case,
+/// whatever port stands for it here.
+async fn ask(hosts: &Hosts, target: &Target, seen: &mut Seen, status: ServerStatus) -> ServerStatus {
+    let near = match host::reach(hosts, target).await {
+        Ok(near) => near,
+        Err(failure) => {
+            seen.say("not-forwarded", failure, &target.url);
+            return status;
+        }
+    };
+    let (here, far) = (near.url.trim_end_matches('/'), target.url.trim_end_matches('/'));
+    let there = |text: &str| text.replace(here, far);
+    let endpoint = match http::endpoint(&near).await {
         Ok(endpoint) => endpoint,
         Err(failure) => {
             seen.say("no-client", failure, &target.url);
@@ -185,13 +305,14 @@ async fn ask(target: &Target, seen: &mut Seen, status: ServerStatus) -> ServerSt
         }
     };
     if let Err(error) = endpoint.identity().await {
-        seen.say("not-ready", Failure::new(format!("the server does not serve: {error}")), &target.url);
+        let why = format!("the server does not serve: {}", there(&error.to_string()));
+        seen.say("not-ready", Failure::new(why), &target.url);
         return status;
     }
     seen.layers.observed = Some(match endpoint.configuration().await {
-        Ok((url, answer)) => Ok((url, flags::observed(&answer))),
+        Ok((url, answer)) => Ok((there(&url), flags::observed(&answer))),
         Err(error) => {
-            let why = format!("the server's configuration cannot be read: {error}");
+            let why = format!("the server's configuration cannot be read: {}", there(&error.to_string()));
             seen.say("configuration-unread", Failure::new(why.clone()), &target.url);
             Err(why)
         }
@@ -199,33 +320,86 @@ async fn ask(target: &Target, seen: &mut Seen, status: ServerStatus) -> ServerSt
     ServerStatus::Ready
 }
 
+/// The rows of the comparison, each with the block that its value was read in, and what the server changed
+/// of its own variables since.
+fn rows(seen: &Seen, patches: &[&Patch]) -> Vec<super::Row> {
+    let mut rows = compare::rows(&seen.layers, patches);
+    if let Some(evidence) = &seen.evidence {
+        service::relabel(&mut rows, evidence);
+    }
+    if let (Some(tracker), Some((_, Ok(own), _))) = (&seen.tracker, &seen.layers.process) {
+        let gates: Vec<&str> = patches.iter().map(|p| p.gate.switch_name()).collect();
+        let declares = |d: &Declared, name: &str| d.variables.contains_key(name);
+        let matters = |name: &str| {
+            gates.contains(&name)
+                || seen.layers.declared.as_ref().is_some_and(|d| declares(d, name))
+                || seen.layers.replaced.as_ref().is_some_and(|(_, d)| declares(d, name))
+        };
+        let changed = service::changed_since_start(&seen.layers.target, own, tracker, matters);
+        let (first, last): (Vec<_>, Vec<_>) = changed.into_iter().partition(|r| r.status == super::RowStatus::Differs);
+        rows.splice(0..0, first);
+        rows.extend(last);
+    }
+    rows
+}
+
 type Levels = BTreeMap<String, Option<String>>;
 
-fn patch_levels(layers: &Layers, patches: &[&Patch]) -> (Levels, BTreeMap<String, String>) {
-    let Some((pid, environ, cmdline)) = &layers.process else {
+/// The level of each patch, read where its switch shows: a variable in the newest block that can be read, a
+/// flag in the server's command line.
+fn patch_levels(seen: &Seen, patches: &[&Patch]) -> (Levels, BTreeMap<String, String>) {
+    let Some((pid, _, cmdline)) = &seen.layers.process else {
         let none = patches.iter().map(|p| (p.id.clone(), None)).collect();
         let why = patches.iter().map(|p| (p.id.clone(), "no process was read".to_owned())).collect();
         return (none, why);
     };
     let mut levels = BTreeMap::new();
     let mut sources = BTreeMap::new();
-    for (patch, reading) in levels::read(patches.iter().copied(), *pid, environ, cmdline) {
-        let source = match &reading.level {
-            Ok(_) => format!("{}: {}", reading.source, reading.seen),
-            Err(Unknown(why)) => redact::text(&format!("{}: {why}", reading.source)),
+    for patch in patches {
+        let evidence = match &patch.gate {
+            Gate::Env { name, .. } => later(seen, name),
+            Gate::Flag { .. } | Gate::Reverse { .. } | Gate::None => None,
         };
-        sources.insert(patch.clone(), source);
-        levels.insert(patch, reading.level.ok());
+        let environ =
+            evidence.map_or_else(|| Err(Unknown(format!("process {pid} was not read"))), |e| shown_by(e, &patch.gate));
+        let read = levels::read([*patch], evidence.map_or(*pid, |e| e.pid), &environ, cmdline);
+        let Some(reading) = read.into_values().next() else { continue };
+        let place = evidence.map_or_else(|| reading.source.clone(), Evidence::source);
+        let source = match &reading.level {
+            Ok(_) => format!("{place}: {}", reading.seen),
+            Err(Unknown(why)) => redact::text(&format!("{place}: {why}")),
+        };
+        sources.insert(patch.id.clone(), source);
+        levels.insert(patch.id.clone(), reading.level.ok());
     }
     (levels, sources)
+}
+
+/// The block that tells of a variable: the tracker's where the server changed it, else the one that was read.
+fn later<'s>(seen: &'s Seen, name: &str) -> Option<&'s Evidence> {
+    let evidence = seen.evidence.as_ref()?;
+    let changed = seen.tracker.as_ref().filter(|t| match (&t.environ, &evidence.environ) {
+        (Ok(later), Ok(own)) => later.get(name) != own.get(name),
+        _ => false,
+    });
+    changed.or(Some(evidence))
+}
+
+/// The block, or why it does not tell of the variable of a gate.
+fn shown_by(evidence: &Evidence, gate: &Gate) -> Result<Environ, Unknown> {
+    if let Gate::Env { name, .. } = gate {
+        evidence.get(name)?;
+    }
+    evidence.environ.clone()
 }
 
 /// Reads the load of a server once.
 ///
 /// # Errors
 /// It does not answer, or with another form.
-pub async fn load_once(target: &Target) -> Result<Live, Diagnostic> {
-    let endpoint = http::endpoint(target).await.map_err(|f| Diagnostic::warning("load", f.message))?;
+pub async fn load_once(hosts: &Hosts, target: &Target) -> Result<Live, Diagnostic> {
+    let near = host::reach(hosts, target).await.map_err(|f| Diagnostic::warning("load", f.message))?;
+    let endpoint = http::endpoint(&near).await.map_err(|f| Diagnostic::warning("load", f.message))?;
     let (url, answer) =
         endpoint.load_answer().await.map_err(|e| Diagnostic::warning("load", e.to_string()).at(target.url.clone()))?;
     let values = load_values(&answer);
@@ -259,65 +433,5 @@ fn load_values(answer: &Value) -> BTreeMap<String, f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::remote::execute::tests::{bench, running};
-    use crate::truth::{Known, RowStatus};
-
-    #[test]
-    fn load_of_several_ranks() {
-        let answer = json!({"loads": [
-            {"num_running_reqs": 2, "num_waiting_reqs": 1, "token_usage": 0.2},
-            {"num_running_reqs": 3, "num_waiting_reqs": 0, "token_usage": 0.6, "cache_hit_rate": 0.5},
-        ]});
-        let expect = [("cache_hit_rate", 0.5), ("kv_usage", 0.6), ("running", 5.0), ("waiting", 1.0)];
-        let values: Vec<(String, f64)> = load_values(&answer).into_iter().collect();
-        assert_eq!(values, expect.map(|(n, v)| (n.to_owned(), v)));
-        assert!(load_values(&json!({"loads": "x"})).is_empty());
-    }
-
-    #[tokio::test]
-    async fn three_layers_of_a_real_server() {
-        let bench = bench();
-        let (ctx, _ends) = bench.context();
-        let down = probe_in(&bench.folders, &bench.case, "lab", &ctx).await.unwrap();
-        assert_eq!((down.status, down.process), (ServerStatus::Down, None));
-        assert!(down.rows.iter().any(|r| r.name == "PB_X" && r.declared.is_some()));
-        assert_eq!(down.levels["x"], None);
-        assert!(load_once(&bench.case.targets[0]).await.is_err());
-
-        let proof = bench.change(running(&[("x", "off")])).await;
-        let truth = probe_in(&bench.folders, &bench.case, "lab", &ctx).await.unwrap();
-        assert_eq!((truth.status, truth.process), (ServerStatus::Ready, Some(proof.process)));
-        assert_eq!(truth.levels["x"].as_deref(), Some("off"));
-        assert_eq!(truth.levels["mode"].as_deref(), Some("fp32"));
-        assert_eq!(truth.levels["source"], None);
-        assert!(truth.level_sources["x"].contains("PB_X is absent"), "{}", truth.level_sources["x"]);
-        let row = |name: &str| truth.rows.iter().find(|r| r.name == name).unwrap();
-        assert_eq!(row("PB_X").status, RowStatus::OverriddenBy);
-        assert_eq!(row("PB_X").declared.as_ref().unwrap().line, Some(5));
-        assert_eq!(
-            (row("--mode").status, row("--mode").observed.as_ref().unwrap().known.clone()),
-            (RowStatus::Agrees, Known::Yes)
-        );
-        assert_eq!(row("--tp-size").note, "default in effect");
-        let json = serde_json::to_string(&truth).unwrap();
-        assert!(!json.contains("hf_secret1") && !json.contains("hunter2"));
-        let Ok(Live::Load { values, .. }) = load_once(&bench.case.targets[0]).await else { panic!() };
-        assert_eq!((values["running"], values["kv_usage"]), (2.0, 0.25));
-    }
-
-    #[tokio::test]
-    async fn a_broken_script_leaves_the_other_layers() {
-        let bench = bench();
-        let (ctx, _ends) = bench.context();
-        bench.change(running(&[])).await;
-        fs_err::remove_file(bench.folder.path().join("serve.sh")).unwrap();
-        let truth = probe_in(&bench.folders, &bench.case, "lab", &ctx).await.unwrap();
-        assert_eq!(truth.status, ServerStatus::Ready);
-        assert!(truth.rows.iter().any(|r| r.name == "PB_X" && r.declared.is_none()));
-        assert!(truth.diagnostics.iter().any(|d| d.message.contains("does not exist")));
-    }
-}
+#[path = "read_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 
 use crate::engine::ids::JobId;
-use crate::engine::live::Live;
+use crate::engine::live::{LinkState, Live};
 use crate::untrusted::Untrusted;
 
 /// Lines kept of each log.
@@ -68,6 +68,8 @@ pub struct LiveRings {
     pub loads: BTreeMap<String, LoadRing>,
     /// The text that is being produced right now, by job.
     pub tokens: BTreeMap<JobId, String>,
+    /// The link to each host that ssh reaches.
+    pub links: BTreeMap<String, LinkState>,
     /// Messages that were lost because the screen was too slow.
     pub lost: u64,
 }
@@ -99,6 +101,9 @@ impl LiveRings {
                     }
                     samples.push_back(value);
                 }
+            }
+            Live::Link { host, state } => {
+                self.links.insert(host, state);
             }
             Live::Lost { count } => self.lost += count,
         }

@@ -190,6 +190,7 @@ fn truth(name: &str, pid: u32, age: i64, rows: Vec<Row>) -> Arc<TargetTruth> {
         at: ago(age),
         status: ServerStatus::Ready,
         process: Some(ProcessKey { pid, start_ticks: 99 }),
+        processes: Vec::new(),
         rows,
         levels,
         level_sources: BTreeMap::from([

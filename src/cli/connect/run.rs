@@ -20,6 +20,7 @@ use crate::engine::drive::DriveError;
 use crate::engine::event::Happened;
 use crate::engine::input::Actor;
 use crate::engine::runtime::{self, Engine, EngineHandle};
+use crate::remote::host::{Hosts, Settings};
 use crate::session::format::{ChainHash, decode};
 use crate::session::store::{self, OpenSession, SessionError};
 use crate::world::RealWorld;
@@ -32,6 +33,8 @@ pub struct Run {
     pub dir: PathBuf,
     /// The user of this process.
     pub actor: Actor,
+    /// The links to other hosts.
+    pub hosts: Hosts,
     /// Timeline lines that were there before this run.
     old_lines: usize,
 }
@@ -92,10 +95,11 @@ pub fn start_new(context: &Context, stem: &str, seed: u64) -> Result<Run, Failed
 pub fn start(session: OpenSession, first: Happened) -> Result<Run, Failed> {
     let (dir, old_lines) = (session.dir.clone(), session.state.timeline.len());
     let actor = driver();
-    let world = Arc::new(RealWorld);
+    let hosts = Hosts::new(Settings::from_environment());
+    let world = Arc::new(RealWorld { hosts: hosts.clone() });
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;
-    Ok(Run { engine, dir, actor, old_lines })
+    Ok(Run { engine, dir, actor, hosts, old_lines })
 }
 
 fn plain_name(stem: &str) -> String {

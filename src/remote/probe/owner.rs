@@ -1,0 +1,104 @@
+//! Whose process owns a target's port, told from a probe. Pure.
+//!
+//! The rules are those of `remote::owner`, which reads this machine while a change goes on.
+
+use super::types::{PortOwners, Probe, Process};
+use crate::engine::procedure::{Failure, ProcessKey};
+use crate::redact;
+use crate::remote::argv;
+use crate::remote::owner::{self, Kin, Marks};
+use crate::remote::proc::{Cmdline, Unknown};
+use crate::untrusted::Untrusted;
+
+/// The server process of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// Pid and start time.
+    pub key: ProcessKey,
+    /// The script that it was started from, as far as its ancestors tell; `None` where they do not.
+    pub started_from: Option<String>,
+}
+
+/// The target's server; `None` where nobody owns the port.
+///
+/// # Errors
+/// The port is owned by a process that is not this target's, or that cannot be named.
+pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Own>, Failure> {
+    let unknown = |why: &str| {
+        Failure::new(format!("cannot tell who owns port {port} of `{target}`: {why}"))
+            .hint("reach the host as the user who runs the server, or give the target a `become`")
+    };
+    let pids = match probe.ports.get(&port) {
+        Some(PortOwners::Nobody) => return Ok(None),
+        Some(PortOwners::Processes(pids)) => pids,
+        Some(PortOwners::Unknown(Unknown(why))) => return Err(unknown(why)),
+        None => return Err(unknown("the host was not asked")),
+    };
+    let Some(pid) = pids.first().copied() else { return Err(unknown("no process is named")) };
+    let Some(process) = probe.processes.get(&pid) else { return Err(unknown("the process was not read")) };
+    let key = process.stat.as_ref().map_err(|Unknown(why)| unknown(why))?.key;
+    let kin: Vec<Kin> = lineage(probe, pid).into_iter().map(|(_, p)| kin(p)).collect();
+    let text = |file: &str| {
+        let bytes = probe.files.get(file)?.bytes.as_ref().ok()?;
+        Some(String::from_utf8_lossy(bytes).into_owned())
+    };
+    match owner::recognise(target, &kin, marks, &text) {
+        Some(known) => Ok(Some(Own { key, started_from: known.started_from })),
+        // Without a script that declares a server, the port's word is all there is.
+        None if marks.argv.is_empty() || in_unit(probe, process) => Ok(Some(Own { key, started_from: None })),
+        None => Err(owner::stranger(target, port, &describe(pid, process))),
+    }
+}
+
+fn kin(process: &Process) -> Kin {
+    Kin {
+        cmdline: process.cmdline.clone(),
+        environ: process.environ.clone(),
+        folder: process.cwd.as_ref().ok().cloned(),
+    }
+}
+
+/// Pid and redacted command line, for a message.
+pub fn describe(pid: u32, process: &Process) -> String {
+    format!("pid {pid}, `{}`", shown(process).visible(160))
+}
+
+/// The redacted command line or title of a process, or why there is none.
+pub fn shown(process: &Process) -> Untrusted {
+    match &process.cmdline {
+        Ok(Cmdline::Words(words)) => redact::argv(words).join(" "),
+        Ok(Cmdline::Title(title)) => redact::text(title),
+        Err(Unknown(why)) => why.clone(),
+    }
+    .into()
+}
+
+/// The process and what started it, `pid` itself first, as far as it was read.
+pub fn lineage(probe: &Probe, pid: u32) -> Vec<(u32, &Process)> {
+    let mut out: Vec<(u32, &Process)> = Vec::new();
+    let mut next = pid;
+    while let Some(process) = probe.processes.get(&next).filter(|_| !out.iter().any(|(p, _)| *p == next)) {
+        out.push((next, process));
+        let Ok(stat) = &process.stat else { break };
+        next = stat.ppid;
+    }
+    out
+}
+
+/// Whether a process is a shell that runs a script or waits for one.
+pub fn is_shell(process: &Process) -> bool {
+    let words = process.cmdline.as_ref().ok().and_then(|c| c.words().ok());
+    let program = words.and_then(|w| w.first()).map(|w| argv::base_name(w).trim_start_matches('-'));
+    matches!(program, Some("bash" | "sh" | "dash" | "zsh" | "ash" | "busybox" | "fish"))
+}
+
+/// Whether a process is in the control group of the unit that was asked for.
+fn in_unit(probe: &Probe, process: &Process) -> bool {
+    let group = probe.unit.as_ref().and_then(|u| u.properties.as_ref().ok()?.get("ControlGroup"));
+    let Some(group) = group.map(Untrusted::raw).filter(|g| g.len() > 1) else { return false };
+    let Ok(own) = &process.cgroup else { return false };
+    own.raw()
+        .lines()
+        .filter_map(|l| l.rsplit_once(':'))
+        .any(|(_, path)| path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
+}
