@@ -168,9 +168,10 @@ fn target(remarks: &mut Remarks<'_>, section: &Section<'_, '_>) -> Option<Target
 
 fn manager(remarks: &mut Remarks<'_>, target: &Section<'_, '_>) -> Option<Manager> {
     if target.find("manager").is_none() {
-        let message = format!("`{}` is missing", target.full_name("manager"));
-        remarks.error("case-missing-key", &target.at, message, MANAGER_FORMS);
-        return None;
+        let message =
+            format!("`{}` is missing: the target can be read, not started or stopped", target.full_name("manager"));
+        remarks.add(Severity::Info, "case-no-manager", target.at.start, message, Some(MANAGER_FORMS.into()));
+        return Some(Manager::Unknown);
     }
     let section = remarks.section(target, "manager")?;
     remarks.unknown_keys(&section, &["script", "log", "systemd", "docker"]);

@@ -153,6 +153,8 @@ pub enum Manager {
         /// Container name.
         docker: String,
     },
+    /// Nobody said: the target can be read, not started or stopped.
+    Unknown,
 }
 
 /// A change that may be guilty.

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod exit;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod init;
 pub mod isolate;
 pub mod json;
 pub mod keys;
@@ -162,6 +163,7 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
             SessionAction::Resume(args) => return workbench::resume(context, &args.session).map(|()| None),
             other => return Err(session_refusal(other)),
         },
+        Command::Init(args) => connect::init::init(context, args)?,
         Command::Truth(args) => connect::measure::truth(context, &args.case)?,
         Command::Patches(args) => match (&args.case, &args.action) {
             (Some(case), None) => connect::measure::patches(context, case)?,
@@ -242,7 +244,6 @@ fn session_refusal(action: &SessionAction) -> Failed {
 /// What is said about a command that is not connected.
 fn refusal(command: &Command) -> Failed {
     match command {
-        Command::Init(_) => refuse("look at a host and write a case", "write the case by hand; the README shows one"),
         Command::Changes(_) => refuse("show what changed since a time", "compare two readings of `truth --json`"),
         Command::Diff(_) => refuse("compare two deployments", "compare two readings of `truth --json`"),
         Command::Patches(args) => match &args.action {
@@ -335,7 +336,6 @@ mod tests {
     #[test]
     fn a_refusal_never_falls_through_to_the_vague_one() {
         for line in [
-            "init h",
             "changes c --since 1h",
             "diff a b",
             "patches import d",

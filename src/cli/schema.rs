@@ -10,6 +10,7 @@ use crate::cli::connect::resume::ResumeReport;
 use crate::cli::demo::DemoReport;
 use crate::cli::doctor::DoctorReport;
 use crate::cli::exit::Status;
+use crate::cli::init::InitReport;
 use crate::cli::isolate::IsolateReport;
 use crate::cli::json::{self, ErrorCode, ErrorReport, Report, schema_of};
 use crate::cli::keys::{CommandsReport, KeysReport};
@@ -57,6 +58,7 @@ pub const ALL: &[Known] = &[
     known::<DoctorReport>(),
     known::<ErrorReport>(),
     Known { name: EventLine::NAME, schema: event_schema },
+    known::<InitReport>(),
     known::<IsolateReport>(),
     known::<KeysReport>(),
     known::<RevealReport>(),

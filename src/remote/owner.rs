@@ -83,7 +83,9 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
     let lineage = local::lineage(process.key.pid);
     let kin: Vec<Kin> = lineage.iter().map(|p| of_this_machine(p.key.pid)).collect();
     let text = |file: &str| fs_err::read_to_string(file).ok();
-    let Some(known) = recognise(target, &kin, marks, &text) else { return Err(stranger(target, port, &describe(process.key.pid))) };
+    let Some(known) = recognise(target, &kin, marks, &text) else {
+        return Err(stranger(target, port, &describe(process.key.pid)));
+    };
     // A shell that became the server is no launcher any more.
     let launcher = known.shell.filter(|place| *place > 0).map(|place| lineage[place].clone());
     Ok(Some(Running { process, started_from: known.started_from, launcher }))

@@ -128,7 +128,7 @@ pub async fn adopt_in(
 pub(crate) fn target_process(target: &Target, port: u16, overrides: &str) -> Result<Option<ProcessInfo>, Failure> {
     let path = match &target.manager {
         Manager::Script { script, .. } => Some(script.as_str()),
-        Manager::Systemd { .. } | Manager::Docker { .. } => None,
+        Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => None,
     };
     if let Some(path) = path
         && let Ok(text) = super::procedures::read_script(path)

@@ -8,6 +8,7 @@ pub mod declared;
 pub mod flags;
 pub mod read;
 pub mod service;
+pub mod survey;
 
 use jiff::Timestamp;
 use schemars::JsonSchema;

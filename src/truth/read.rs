@@ -99,7 +99,7 @@ async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobCont
     match &target.manager {
         Manager::Script { log, .. } => question.logs.push((log.clone(), LOG_BYTES)),
         Manager::Systemd { systemd } => question.unit = Some(systemd.clone()),
-        Manager::Docker { .. } => {}
+        Manager::Docker { .. } | Manager::Unknown => {}
     }
     probe::ask(hosts, &place, &question, &ctx.cancel).await
 }
@@ -107,7 +107,7 @@ async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobCont
 fn script_of(target: &Target) -> Option<&String> {
     match &target.manager {
         Manager::Script { script, .. } => Some(script),
-        Manager::Systemd { .. } | Manager::Docker { .. } => target.launch_script.as_ref(),
+        Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => target.launch_script.as_ref(),
     }
 }
 

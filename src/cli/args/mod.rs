@@ -185,6 +185,18 @@ pub struct DemoArgs {
 pub struct InitArgs {
     /// A name that ssh knows, or `local`
     pub host: String,
+    /// Where the case goes; `-` prints it
+    #[arg(long, value_name = "FILE", default_value = "case.toml")]
+    pub out: PathBuf,
+    /// Prefix that gains rights on the host, such as `sudo -n`
+    #[arg(long = "become", value_name = "PREFIX")]
+    pub become_with: Option<String>,
+    /// Nobody depends on the servers: the case may change them
+    #[arg(long)]
+    pub not_production: bool,
+    /// Replace a case file that is there
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Arguments of `changes`.

@@ -4,6 +4,7 @@
 
 pub mod change;
 pub mod demo;
+pub mod init;
 pub mod measure;
 pub mod resume;
 pub mod run;

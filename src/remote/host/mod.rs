@@ -70,9 +70,16 @@ impl Place {
     /// # Errors
     /// Its host is no name, or its `become` no command.
     pub fn of(target: &Target) -> Result<Self, HostError> {
-        let prefix = target.become_with.as_deref().unwrap_or_default();
+        Self::new(Host::named(&target.host)?, target.become_with.as_deref().unwrap_or_default())
+    }
+
+    /// A machine and the prefix, as one line of words, that gains rights on it.
+    ///
+    /// # Errors
+    /// The prefix is no command.
+    pub fn new(host: Host, prefix: &str) -> Result<Self, HostError> {
         let become_with = shlex::split(prefix).ok_or_else(|| HostError::Become { text: prefix.to_owned() })?;
-        Ok(Self { host: Host::named(&target.host)?, become_with })
+        Ok(Self { host, become_with })
     }
 
     /// The program and its arguments that run a script from standard input.

@@ -209,6 +209,7 @@ fn process(frame: &Frame, pid: u32) -> Option<Process> {
         exe: line(frame, &name("exe")),
         cgroup: text(frame, &name("cgroup")).map(Untrusted::from),
         uid: number(frame, &name("uid")),
+        out: line(frame, &name("out")),
     })
 }
 

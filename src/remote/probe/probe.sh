@@ -316,6 +316,7 @@ one_process() {
     take "proc.$1.exe" 4096 readlink -v "/proc/$1/exe"
     take "proc.$1.cgroup" 4096 cat "/proc/$1/cgroup"
     take "proc.$1.uid" 32 stat -c %u "/proc/$1"
+    take "proc.$1.out" 4096 readlink -v "/proc/$1/fd/1"
     if [ -n "$overrides" ]; then
         case $(eval "echo \$relation_$1") in owner | named | ancestor) scripts_of "$1" ;; esac
     fi

@@ -125,6 +125,8 @@ pub struct Process {
     pub cgroup: Reading<Untrusted>,
     /// Its user.
     pub uid: Reading<u32>,
+    /// Where its standard output goes: a path, or what the kernel calls a pipe or socket.
+    pub out: Reading<String>,
 }
 
 /// A systemd unit.
