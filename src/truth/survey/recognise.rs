@@ -174,7 +174,7 @@ fn keeper(process: &Process, pid: u32) -> Option<Fact<Keeper>> {
 fn container_id(part: &str) -> Option<&str> {
     let id = part.strip_prefix("docker-").or_else(|| part.strip_prefix("libpod-")).unwrap_or(part);
     let id = id.strip_suffix(".scope").unwrap_or(id);
-    (id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit())).then_some(&id[..12])
+    (id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit())).then(|| &id[..12])
 }
 
 /// The script that a shell above the server runs.
