@@ -263,3 +263,7 @@ pub fn changed_since_start(
         })
         .collect()
 }
+
+#[cfg(test)]
+#[path = "service_tests.rs"]
+mod tests;
