@@ -3,6 +3,7 @@
 use super::{Effect, Script, ScriptWord, Server, Text, server};
 use crate::engine::diagnostic::Diagnostic;
 use crate::truth::declared::command::{self, Reading};
+use crate::truth::declared::container::Container;
 use crate::truth::declared::words::PlacedWord;
 use crate::truth::declared::{Declared, Files, Place, remarks};
 
@@ -17,15 +18,22 @@ pub fn declared(script: &Script, path: &str, port: Option<u16>) -> Declared {
 /// Reads what every server of a script is started with, in order.
 pub fn all_declared(script: &Script, path: &str) -> Vec<Declared> {
     let files = Files::default();
-    let read = |server| of_server(script, &|line| Place::new(path, line), Some(server), Reading::new(None, &files));
+    let read = |server| of_server(script, &|line| Place::new(path, line), Some(server), Reading::new(None, &files)).0;
     server::candidates(script).into_iter().map(read).collect()
 }
 
-/// The same for a script that stands in another file; `place` tells where a line of it is.
+/// The containers that a script starts, in order.
+pub fn containers(script: &Script, path: &str) -> Vec<Container> {
+    let files = Files::default();
+    let read = |server| of_server(script, &|line| Place::new(path, line), Some(server), Reading::new(None, &files)).1;
+    server::candidates(script).into_iter().filter_map(read).collect()
+}
+
+/// The same as `declared` for a script that stands in another file; `place` tells where a line of it is.
 pub fn declared_at(script: &Script, place: &dyn Fn(u32) -> Place, reading: Reading<'_>) -> Declared {
     match server::find(script, reading.port) {
         Ok(server) => {
-            let mut out = of_server(script, place, Some(server.clone()), reading);
+            let (mut out, _) = of_server(script, place, Some(server.clone()), reading);
             let others: Vec<String> = server::candidates(script)
                 .iter()
                 .filter(|c| c.command.at != server.command.at)
@@ -45,7 +53,7 @@ pub fn declared_at(script: &Script, place: &dyn Fn(u32) -> Place, reading: Readi
             out
         }
         Err(failure) => {
-            let mut out = of_server(script, place, None, reading);
+            let (mut out, _) = of_server(script, place, None, reading);
             let mut remark = Diagnostic::warning("script-server", failure.message).at(place(1).file);
             remark.hint = failure.hint;
             out.diagnostics.push(remark);
@@ -59,7 +67,7 @@ fn of_server(
     place: &dyn Fn(u32) -> Place,
     server: Option<Server<'_>>,
     reading: Reading<'_>,
-) -> Declared {
+) -> (Declared, Option<Container>) {
     let mut out = Declared::default();
     for range in &script.errors {
         let at = place(script.line(range.start));
@@ -92,9 +100,10 @@ fn of_server(
     }
     if let Some(server) = server {
         let words = server.words.iter().map(|w| placed(script, w, place)).collect();
-        command::declare(&mut out, words, reading);
+        let container = command::declare(&mut out, words, reading);
+        return (out, container);
     }
-    out
+    (out, None)
 }
 
 fn placed(script: &Script, word: &ScriptWord, place: &dyn Fn(u32) -> Place) -> PlacedWord {

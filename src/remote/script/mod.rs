@@ -12,7 +12,7 @@ mod value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-pub use claims::{all_declared, declared, declared_at};
+pub use claims::{all_declared, containers, declared, declared_at};
 pub use edit::{Ask, Edit, Override, make_override};
 pub use parse::{parse, parse_in};
 pub use server::Server;

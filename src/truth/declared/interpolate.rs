@@ -69,8 +69,10 @@ fn closing(text: &str) -> Option<usize> {
 fn reason(name: &str, default: Option<&str>, given: &BTreeMap<String, String>) -> String {
     let secret = redact::is_secret_name(name);
     match (given.get(name), default) {
-        (Some(_), _) if secret => format!("`{name}` comes from `.env` or the shell that runs compose"),
-        (Some(value), _) => format!("`{name}` is `{value}` in `.env`, and the shell that runs compose can replace it"),
+        (Some(_), _) if secret => format!("`{name}` comes from the shell that runs compose or from `.env`"),
+        (Some(value), _) => {
+            format!("`{name}` comes from the shell that runs compose; `{value}` of `.env` where it is not set there")
+        }
         (None, Some(default)) if !secret => format!("`{name}` comes from the host; `{default}` where it is not set"),
         (None, _) => format!("`{name}` comes from the host: the shell or `.env`"),
     }
@@ -123,7 +125,7 @@ mod tests {
             ("$X/y", Err("`X` comes from the host: the shell or `.env`")),
             ("${X:-${Y:-z}}b", Err("`X` comes from the host; `${Y:-z}` where it is not set")),
             ("${X:?must}", Err("`X` comes from the host: the shell or `.env`")),
-            ("${G}", Err("`G` is `g` in `.env`, and the shell that runs compose can replace it")),
+            ("${G}", Err("`G` comes from the shell that runs compose; `g` of `.env` where it is not set there")),
             ("${API_KEY:-hunter2}", Err("`API_KEY` comes from the host: the shell or `.env`")),
         ] {
             match (compose(text, &given).whole(), expect) {

@@ -149,15 +149,17 @@ impl Declared {
     }
 }
 
-/// The reason why a value is not known can quote its default, which for a secret is a secret.
+/// The reason why a value is not known can quote its text or its default, which for a secret is a secret: of such a
+/// reason only names are kept.
 fn without_secret_reason(name: &str, value: Text) -> Text {
-    match value {
-        Text::Unresolved { raw, .. } if redact::is_secret_name(name) => {
-            Text::Unresolved { raw, because: "it comes from the host".into() }
-        }
-        Text::Unresolved { raw, because } => Text::Unresolved { raw, because: redact::text(&because) },
-        known @ Text::Known(_) => known,
+    let Text::Unresolved { raw, because } = value else { return value };
+    if !redact::is_secret_name(name) {
+        return Text::Unresolved { raw, because: redact::text(&because) };
     }
+    let ground = because.split("; `").next().unwrap_or_default();
+    let plain = ground.chars().all(|c| c.is_ascii_alphanumeric() || " `_:.,/-".contains(c));
+    let because = if plain { ground.to_owned() } else { "it comes from the host".to_owned() };
+    Text::Unresolved { raw, because }
 }
 
 /// One setting with its place.
@@ -205,3 +207,5 @@ pub(crate) fn remark(code: &str, message: &str, place: &Place) -> Diagnostic {
 
 #[cfg(test)]
 mod artefact_tests;
+#[cfg(test)]
+mod container_tests;
