@@ -2,6 +2,7 @@
 //!
 //! Pure. Nothing is run and nothing is guessed: what cannot be placed exactly is a failure.
 
+mod arithmetic;
 pub mod claims;
 pub mod edit;
 mod parse;
@@ -11,9 +12,9 @@ mod value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-pub use claims::declared;
+pub use claims::{all_declared, containers, declared, declared_at};
 pub use edit::{Ask, Edit, Override, header, make_override};
-pub use parse::parse;
+pub use parse::{parse, parse_in};
 pub use server::Server;
 
 use crate::engine::procedure::Failure;

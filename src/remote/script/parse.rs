@@ -14,6 +14,17 @@ use crate::engine::procedure::Failure;
 /// # Errors
 /// The grammar cannot be loaded, which is a fault of the build.
 pub fn parse(text: &str) -> Result<Script, Failure> {
+    parse_in(text, &Known::new())
+}
+
+/// Reads a script that is started with an environment, as far as that is known.
+///
+/// # Errors
+/// The grammar cannot be loaded, which is a fault of the build.
+pub fn parse_in(text: &str, environment: &BTreeMap<String, Text>) -> Result<Script, Failure> {
+    if let Some(line) = nested_line(text) {
+        return Err(Failure::new(format!("line {line} is nested too deeply to be read as bash")));
+    }
     let mut parser = Parser::new();
     let tree = parser
         .set_language(&tree_sitter_bash::LANGUAGE.into())
@@ -35,8 +46,9 @@ pub fn parse(text: &str) -> Result<Script, Failure> {
             errors: Vec::new(),
             all_exported_from: None,
         },
-        known: Known::new(),
+        known: environment.clone(),
         in_function: false,
+        depth: 0,
         spoilt_arrays: BTreeSet::new(),
     };
     walk.references(tree.root_node());
@@ -44,6 +56,27 @@ pub fn parse(text: &str) -> Result<Script, Failure> {
     let Walk { mut script, spoilt_arrays, .. } = walk;
     script.arrays.retain(|name, _| !spoilt_arrays.contains(name));
     Ok(script)
+}
+
+/// The deepest nesting of brackets, and of statements within statements, that is read.
+const MAX_BRACKETS: usize = 500;
+const MAX_DEPTH: usize = 200;
+
+/// Line of the first bracket that is nested far beyond anything that is written by hand.
+fn nested_line(text: &str) -> Option<u32> {
+    let (mut depth, mut line) = (0_usize, 1);
+    for byte in text.bytes() {
+        match byte {
+            b'\n' => line += 1,
+            b'(' | b'{' | b'[' => depth += 1,
+            b')' | b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_BRACKETS {
+            return Some(line);
+        }
+    }
+    None
 }
 
 /// What surrounds a node.
@@ -60,17 +93,37 @@ struct Walk<'s> {
     script: Script,
     known: Known,
     in_function: bool,
+    depth: usize,
     spoilt_arrays: BTreeSet<String>,
 }
 
 impl Walk<'_> {
     /// Notes uses of `BASH_SOURCE` and parts that are no bash, wherever they stand.
-    fn references(&mut self, node: Node<'_>) {
+    fn references(&mut self, root: Node<'_>) {
+        let mut cursor = root.walk();
+        // A chain of ancestors instead of recursion: a tree can be as deep as its text is long.
+        let mut ancestors: Vec<Node<'_>> = Vec::new();
+        loop {
+            let node = cursor.node();
+            self.reference(node, ancestors.last().copied());
+            if cursor.goto_first_child() {
+                ancestors.push(node);
+                continue;
+            }
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() {
+                    return;
+                }
+                ancestors.pop();
+            }
+        }
+    }
+
+    fn reference(&mut self, node: Node<'_>, parent: Option<Node<'_>>) {
         if node.is_error() || node.is_missing() {
             self.script.errors.push(node.byte_range());
         }
         if node.kind() == "variable_name" && self.raw(node) == "BASH_SOURCE" {
-            let parent = node.parent();
             let at = match parent {
                 Some(p) if p.kind() == "subscript" && self.raw(p) == "BASH_SOURCE[0]" => Some(p.byte_range()),
                 Some(p) if p.kind() == "subscript" => None,
@@ -82,11 +135,6 @@ impl Walk<'_> {
                 None => self.script.strange_references.push(self.script.line(node.start_byte())),
             }
         }
-        let mut cursor = node.walk();
-        let children: Vec<Node<'_>> = node.children(&mut cursor).collect();
-        for child in children {
-            self.references(child);
-        }
     }
 
     fn raw(&self, node: Node<'_>) -> &str {
@@ -94,11 +142,17 @@ impl Walk<'_> {
     }
 
     fn children(&mut self, node: Node<'_>, context: Context) {
+        if self.depth >= MAX_DEPTH {
+            self.script.errors.push(node.byte_range());
+            return;
+        }
+        self.depth += 1;
         let mut cursor = node.walk();
         let children: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
         for child in children {
             self.statement(child, context);
         }
+        self.depth -= 1;
     }
 
     fn statement(&mut self, node: Node<'_>, context: Context) {
@@ -114,9 +168,15 @@ impl Walk<'_> {
             "list" => {
                 let mut cursor = node.walk();
                 let children: Vec<Node<'_>> = node.named_children(&mut cursor).collect();
+                if self.depth >= MAX_DEPTH {
+                    self.script.errors.push(node.byte_range());
+                    return;
+                }
+                self.depth += 1;
                 for (i, child) in children.into_iter().enumerate() {
                     self.statement(child, Context { uncertain: context.uncertain || i > 0, ..same });
                 }
+                self.depth -= 1;
             }
             // Each part of a pipeline is a subshell.
             "pipeline" => self.children(node, Context { uncertain: true, ..same }),
@@ -180,6 +240,11 @@ impl Walk<'_> {
         let Some(mut assign) = self.read_assignment(node) else { return };
         if let Some(array) = node.child_by_field_name("value").filter(|v| v.kind() == "array") {
             let words = self.array_words(array);
+            let appends = self.raw(node).strip_prefix(assign.name.as_str()).is_some_and(|r| r.starts_with("+="));
+            if appends && !uncertain && !self.in_function && self.script.arrays.contains_key(&assign.name) {
+                self.script.arrays.entry(assign.name.clone()).or_default().extend(words);
+                return;
+            }
             let again = self.script.arrays.insert(assign.name.clone(), words).is_some();
             if again || uncertain || assign.effect == Effect::Maybe {
                 self.spoilt_arrays.insert(assign.name.clone());
@@ -250,6 +315,18 @@ impl Walk<'_> {
         Some(ScriptWord { value, at: node.byte_range(), line: line_of(self.source, node.start_byte()) })
     }
 
+    /// The elements that `"${NAME[@]}"` stands for, where they are sure at this point.
+    fn elements(&self, node: Node<'_>) -> Option<Vec<ScriptWord>> {
+        let raw = self.raw(node);
+        let quoted = raw.starts_with('"');
+        let name = raw.trim_matches('"').strip_prefix("${")?.strip_suffix("[@]}")?;
+        let words = self.script.arrays.get(name).filter(|_| !self.in_function && !self.spoilt_arrays.contains(name))?;
+        let plain = |w: &ScriptWord| {
+            w.value.known().is_some_and(|t| !t.is_empty() && !t.contains([' ', '\t', '\n', '*', '?', '[']))
+        };
+        (quoted || words.iter().all(plain)).then(|| words.clone())
+    }
+
     fn array_words(&self, array: Node<'_>) -> Vec<ScriptWord> {
         let mut cursor = array.walk();
         array.named_children(&mut cursor).filter(|n| n.kind() != "comment").filter_map(|n| self.word(n)).collect()
@@ -266,7 +343,12 @@ impl Walk<'_> {
             .collect();
         let mut words: Vec<ScriptWord> = self.word(name).into_iter().collect();
         let mut cursor = node.walk();
-        words.extend(node.children_by_field_name("argument", &mut cursor).filter_map(|n| self.word(n)));
+        for argument in node.children_by_field_name("argument", &mut cursor) {
+            match self.elements(argument) {
+                Some(elements) => words.extend(elements),
+                None => words.extend(self.word(argument)),
+            }
+        }
         let program = words.first().and_then(|w| w.value.known()).unwrap_or_default().to_owned();
         let line = line_of(self.source, name.start_byte());
         let known = |i: usize| words.get(i).and_then(|w| w.value.known());
@@ -285,9 +367,27 @@ impl Walk<'_> {
                 self.maybe(name, at);
             }
         }
+        if program == ":" && !context.uncertain {
+            self.defaults(&words);
+        }
         let tangled = node.parent().filter(|p| p.kind() == "redirected_statement").is_some_and(tangled);
         let statement = context.statement.unwrap_or(node.start_byte());
         self.script.commands.push(Command { prefix, words, statement, at: node.byte_range(), line, tangled });
+    }
+}
+
+impl Walk<'_> {
+    /// `: "${X:=value}"` gives a variable a value where the host gives none.
+    fn defaults(&mut self, words: &[ScriptWord]) {
+        for word in words {
+            let raw = self.source[word.at.clone()].trim_matches('"');
+            let Some(body) = raw.strip_prefix("${").and_then(|r| r.strip_suffix('}')) else { continue };
+            let Some((name, _)) = body.split_once(":=").or_else(|| body.split_once('=')) else { continue };
+            let name = name.trim_end_matches(':').to_owned();
+            if name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                self.known.insert(name, word.value.clone());
+            }
+        }
     }
 }
 

@@ -99,9 +99,7 @@ impl Server<'_> {
 /// # Errors
 /// There is none, or several could be meant.
 pub(super) fn find(script: &Script, port: Option<u16>) -> Result<Server<'_>, Failure> {
-    let candidates: Vec<Server<'_>> = script.commands.iter().filter_map(|c| candidate(script, c)).collect();
-    let replaced: Vec<Server<'_>> = candidates.iter().filter(|c| program_word(c, 0) == Some("exec")).cloned().collect();
-    let pool = if replaced.is_empty() { candidates } else { replaced };
+    let pool = candidates(script);
     if let [only] = &pool[..] {
         return Ok(only.clone());
     }
@@ -126,6 +124,21 @@ pub(super) fn find(script: &Script, port: Option<u16>) -> Result<Server<'_>, Fai
         .hint("give the server's own `--port` on its command, or a script that starts one server"))
 }
 
+/// Every command that could start a server, in order; only those that are `exec`ed where there are such.
+pub(super) fn candidates(script: &Script) -> Vec<Server<'_>> {
+    let candidates: Vec<Server<'_>> = script.commands.iter().filter_map(|c| candidate(script, c)).collect();
+    let replaced: Vec<Server<'_>> = candidates.iter().filter(|c| program_word(c, 0) == Some("exec")).cloned().collect();
+    if replaced.is_empty() { candidates } else { replaced }
+}
+
+/// Whether a shell is given a text that carries flags: `bash -c 'server --flag'`.
+fn inline(argv: &[Word], program: usize) -> bool {
+    let shell = argv.get(program).and_then(|w| w.as_deref()).map(argv::base_name);
+    matches!(shell, Some("bash" | "sh" | "dash" | "zsh"))
+        && argv[program + 1..].iter().flatten().any(|w| w.contains(" -"))
+        && argv[program + 1..].iter().flatten().any(|w| w.starts_with('-') && !w.starts_with("--") && w.contains('c'))
+}
+
 fn candidate<'s>(script: &'s Script, command: &'s Command) -> Option<Server<'s>> {
     let words = match &command.words[..] {
         [only] => array_of(script, only).unwrap_or(&command.words),
@@ -133,8 +146,9 @@ fn candidate<'s>(script: &'s Script, command: &'s Command) -> Option<Server<'s>>
     };
     let server = Server { command, words };
     let argv = server.argv();
-    let program = argv.get(argv::program(&argv))?.as_deref().unwrap_or_default();
-    let carries = argv::flags(&argv).iter().any(|f| f.name.starts_with("--") || f.name.len() == 2);
+    let at = argv::program(&argv);
+    let program = argv.get(at)?.as_deref().unwrap_or_default();
+    let carries = inline(&argv, at) || argv::flags(&argv).iter().any(|f| f.name.starts_with("--") || f.name.len() == 2);
     let is_server = !UTILITIES.contains(&argv::base_name(program)) && !script.functions.contains(program);
     (carries && is_server).then_some(server)
 }

@@ -329,6 +329,169 @@ fn the_port_tells_two_servers_apart() {
     assert!(made.text.contains("--port 1 &\n") && made.text.contains("--port 2 --a b &"), "{}", made.text);
 }
 
+fn check_script(text: &str, variables: &[(&str, Result<&str, &str>)], flags: &[(&str, Result<&str, &str>)]) {
+    let read = read(text);
+    let say = |text: &Text| match text {
+        Text::Known(text) => Ok(text.clone()),
+        Text::Unresolved { because, .. } => Err(because.clone()),
+    };
+    let owned = |r: &Result<&str, &str>| r.map(str::to_owned).map_err(str::to_owned);
+    for (name, expect) in variables {
+        let found = read.variables.get(*name).and_then(|v| v.value.as_ref()).map(say);
+        assert_eq!(found, Some(owned(expect)), "{name} in {text}");
+    }
+    for (name, expect) in flags {
+        let found = read.flags.iter().find(|f| f.name == *name).map(|f| say(&f.value));
+        assert_eq!(found, Some(owned(expect)), "{name} in {text}");
+    }
+}
+
+#[test]
+fn what_a_script_says_and_what_only_the_host_can() {
+    for (text, variables, flags) in [
+        ("X=1\nexport Y=${X:-2}\nsrv --p ${X:-3}\n", &[("Y", Ok("1"))][..], &[("--p", Ok("1"))][..]),
+        (
+            "srv --p=${X:-3} --q $Y\n",
+            &[],
+            &[
+                ("--p", Err("`X` comes from the host; `3` where it is not set")),
+                ("--q", Err("`Y` comes from the host")),
+            ],
+        ),
+        (": \"${X:=3}\"\nsrv --p $X\n", &[], &[("--p", Err("`X` comes from the host; `3` where it is not set"))]),
+        (
+            "export A=$((2 * 8))\nN=4\nsrv --p $((N + 1)) --q $((M + 1))\n",
+            &[("A", Ok("16"))],
+            &[("--p", Ok("5")), ("--q", Err("`$((M + 1))` is computed, and `M` comes from the host"))],
+        ),
+        ("export A=$'a\\tb'\nsrv --p 1\n", &[("A", Ok("a\tb"))], &[]),
+        (
+            "ARGS=(--p 1)\nARGS+=(--q \"x y\")\nsrv serve m \"${ARGS[@]}\" --r 2\n",
+            &[],
+            &[("--p", Ok("1")), ("--q", Ok("x y")), ("--r", Ok("2"))],
+        ),
+        ("ARGS=(--p 1)\nif x; then ARGS+=(--q 2); fi\nsrv --o 0 \"${ARGS[@]}\"\n", &[], &[("--o", Ok("0"))]),
+        ("srv --p 1 $EXTRA\n", &[], &[("--p", Ok("1"))]),
+        ("srv --cuda-graph-bs 1 $EXTRA\n", &[], &[("--cuda-graph-bs", Err("`EXTRA` comes from the host"))]),
+        (
+            "cat > x <<EOF\nexport A=2\nother --p 2\nEOF\nexport A=1\nsrv --p 1\n",
+            &[("A", Ok("1"))],
+            &[("--p", Ok("1"))],
+        ),
+        ("srv \\\n  --p 1 \\\n  --q 2 # --q 3\n", &[], &[("--p", Ok("1")), ("--q", Ok("2"))]),
+        (
+            "export A=1\nbash -c 'export B=$A; exec srv --p \"$B\"'\n",
+            &[("A", Ok("1")), ("B", Ok("1"))],
+            &[("--p", Ok("1"))],
+        ),
+        ("export A=1\nenv -i B=2 srv --p 1\n", &[("B", Ok("2"))], &[("--p", Ok("1"))]),
+        ("sudo -E B=2 srv --p 1\n", &[("B", Ok("2"))], &[("--p", Ok("1"))]),
+        (
+            "systemd-run --unit x -p Environment='A=1 B=2' -E C=3 --uid=5 srv --p 1\n",
+            &[("A", Ok("1")), ("B", Ok("2")), ("C", Ok("3"))],
+            &[("--p", Ok("1"))],
+        ),
+    ] {
+        check_script(text, variables, flags);
+    }
+    // What the service manager starts has nothing of the shell, and `env -i` takes everything away.
+    assert!(!read("export A=1\nsystemd-run srv --p 1\n").variables.contains_key("A"));
+    assert_eq!(read("export A=1\nenv -i srv --p 1\n").variables["A"].value, None);
+    let sudo = read("export A=1\nsudo srv --p 1\n");
+    assert!(sudo.variables["A"].value.as_ref().is_some_and(|v| v.known().is_none()));
+    let hidden = read("srv --p 1 $EXTRA\n");
+    assert!(hidden.diagnostics.iter().any(|d| d.code == "hidden-flags"), "{:?}", hidden.diagnostics);
+}
+
+#[test]
+fn an_array_in_a_command_keeps_its_lines() {
+    let read = read("A=(\n  --p 1\n  --q 2\n)\nexec srv m \"${A[@]}\"\n");
+    let lines: Vec<(&str, u32)> = read.flags.iter().map(|f| (f.name.as_str(), f.place.line)).collect();
+    assert_eq!(lines, [("--p", 2), ("--q", 3)]);
+}
+
+#[test]
+fn every_server_of_a_script_is_listed_and_the_port_chooses() {
+    let text = "export A=1\nB=1 python -m srv --port 1 &\nexport A=2\nsrv2 --port 2 &\nwait\n";
+    let script = parse(text).unwrap();
+    let all = all_declared(&script, "/x/s.sh");
+    let seen: Vec<_> = all
+        .iter()
+        .map(|d| {
+            (d.flag("--port").and_then(|f| f.value.known()), d.variables["A"].value.as_ref().and_then(Text::known))
+        })
+        .collect();
+    assert_eq!(seen, [(Some("1"), Some("1")), (Some("2"), Some("2"))]);
+    let second = declared(&script, "/x/s.sh", Some(2));
+    assert_eq!(second.flag("--port").and_then(|f| f.value.known()), Some("2"));
+    assert!(!second.variables.contains_key("B"));
+    assert!(second.diagnostics.iter().any(|d| d.code == "other-servers" && d.message.contains("lines 2")));
+    let unclear = declared(&script, "/x/s.sh", None);
+    assert!(unclear.argv.is_empty() && unclear.diagnostics.iter().any(|d| d.message.contains("on lines 2, 4")));
+}
+
+#[test]
+fn deep_nesting_is_refused_with_a_sentence() {
+    for text in [
+        "(".repeat(100_000),
+        format!("export A={}x{}\n", "$(".repeat(100_000), ")".repeat(100_000)),
+        "$(".repeat(100_000),
+        format!("export A=\"{}\"", "${A:-".repeat(100_000)),
+        format!("{}srv --p 1{}\n", "(".repeat(100_000), ")".repeat(100_000)),
+        "{ ".repeat(100_000),
+    ] {
+        let failure = parse(&text).unwrap_err();
+        assert!(failure.message.contains("nested too deeply"), "{}", failure.message);
+        assert!(make_override(&text, "/x/s.sh", &[env("A", None)], None).is_err());
+    }
+}
+
+#[test]
+fn deep_nesting_without_brackets_is_left_out_and_said() {
+    let ifs = format!("{}srv --p 1\n{}", "if x; then\n".repeat(3_000), "fi\n".repeat(3_000));
+    let ands = format!("true{} && srv --p 1\n", " && true".repeat(3_000));
+    let pipes = format!("true{} | srv --p 1\n", " | ! true".repeat(3_000));
+    for text in [ifs, ands, pipes, "`".repeat(20_000), "\"$(".repeat(400)] {
+        let _ = parse(&text).map(|s| declared(&s, "/x/s.sh", None));
+    }
+    let read = read(&format!("export A=1\n{}srv --p 1\n{}", "if x; then\n".repeat(3_000), "fi\n".repeat(3_000)));
+    assert!(read.diagnostics.iter().any(|d| d.code == "script-syntax"), "{:?}", read.diagnostics);
+    check_variables(&read, &[("A", "1", 1)]);
+}
+
+#[test]
+fn a_secret_of_a_script_is_in_no_row_and_no_remark() {
+    let text = "export HF_TOKEN=hunter2\nexport API_KEY=${K:-hunter2}\nexport OPENAI_API_KEY=\"${K:?hunter2}\"\n\
+                srv --api-key hunter2 --admin-api-key=${Q:-hunter2} --p \"$X\" $HUNTER\n";
+    let read = read(text);
+    assert_eq!(read.variables["HF_TOKEN"].value, Some(Text::Known("hunter2".into())), "kept for the comparison");
+    let layers = crate::truth::compare::Layers {
+        target: "t".into(),
+        declared: Some(read.clone()),
+        ..crate::truth::compare::Layers::default()
+    };
+    let rows = crate::truth::compare::rows(&layers, &[]);
+    let shown = crate::truth::declared::command::shown(&read);
+    let all = format!("{rows:?} {} {:?} {shown:?}", serde_json::to_string(&rows).unwrap(), read.diagnostics);
+    assert!(!all.contains("hunter2"), "{all}");
+    assert!(rows.iter().any(|r| r.name == "--admin-api-key"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_a_panic(
+        text in "[ -~\n]{0,200}",
+        shell in "(\\$\\(|\\$\\{|\\(\\(|\\)|\\}|\"|'|=|X|\\[|\\]|@|:-|<<E\n|E\n|;| |\n|&|docker run |-e |bash -c |env |sudo ){0,40}",
+    ) {
+        for text in [text, shell] {
+            if let Ok(script) = parse(&text) {
+                let _ = declared(&script, "/x/s.sh", Some(1));
+                let _ = all_declared(&script, "/x/s.sh");
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn without_asks_only_the_header_differs(text in "[ -~\n]{0,300}") {

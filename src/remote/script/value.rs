@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tree_sitter::Node;
 
-use super::Text;
+use super::{Text, arithmetic};
 
 /// Values of variables that are known at some point of the script.
 pub(super) type Known = BTreeMap<String, Text>;
@@ -27,9 +27,10 @@ pub(super) fn text(node: Node<'_>, source: &str, known: &Known, place: Place) ->
         "word" | "command_name" if node.named_child_count() == 0 => plain_word(raw),
         "command_name" => node.named_child(0).map_or_else(|| plain_word(raw), |n| text(n, source, known, place)),
         "raw_string" => Text::Known(raw.trim_matches('\'').to_owned()),
-        "ansi_c_string" if !raw.contains('\\') => {
-            Text::Known(raw.trim_start_matches('$').trim_matches('\'').to_owned())
-        }
+        "ansi_c_string" => match ansi_c(raw) {
+            Some(text) => Text::Known(text),
+            None => unresolved(format!("`{raw}` needs the shell")),
+        },
         "string" => quoted(node, source, known),
         "concatenation" => joined(node, source, known, place),
         "simple_expansion" | "expansion" => {
@@ -44,9 +45,33 @@ pub(super) fn text(node: Node<'_>, source: &str, known: &Known, place: Place) ->
             }
         }
         "command_substitution" => unresolved(format!("`{raw}` is the output of a command")),
-        "arithmetic_expansion" => unresolved(format!("`{raw}` is computed")),
+        "arithmetic_expansion" => match arithmetic::evaluate(raw, known) {
+            Ok(number) => Text::Known(number.to_string()),
+            Err(because) => unresolved(format!("`{raw}` is computed{because}")),
+        },
         _ => unresolved(format!("`{raw}` needs the shell")),
     }
+}
+
+/// `$'text'` with the escapes that stand for one character; `None` for the others.
+fn ansi_c(raw: &str) -> Option<String> {
+    let body = raw.strip_prefix("$'")?.strip_suffix('\'')?;
+    let mut out = String::new();
+    let mut chars = body.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            out.push(c);
+            continue;
+        }
+        out.push(match chars.next()? {
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            same @ ('\\' | '\'' | '"' | '?') => same,
+            _ => return None,
+        });
+    }
+    Some(out)
 }
 
 fn plain_word(raw: &str) -> Text {
