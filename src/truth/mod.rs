@@ -6,6 +6,8 @@
 pub mod compare;
 pub mod declared;
 pub mod flags;
+pub mod knowledge;
+pub mod observed;
 pub mod read;
 
 use jiff::Timestamp;
