@@ -37,7 +37,7 @@ impl<'a> Rows<'a> {
 
 /// Whether a row needs a look.
 pub fn matters(status: RowStatus) -> bool {
-    !matches!(status, RowStatus::OneSource | RowStatus::Agrees)
+    status < RowStatus::OneSource
 }
 
 impl Source for Rows<'_> {
@@ -103,10 +103,15 @@ fn claim_cell(claim: Option<&Claim>) -> Cell {
 fn status_words(status: RowStatus) -> (&'static str, Role) {
     match status {
         RowStatus::Differs => ("DIFFERS", Role::Bad),
+        RowStatus::ConflictsWith => ("CONFLICTS", Role::Bad),
+        RowStatus::AcceptedButOff => ("no effect", Role::Warn),
+        RowStatus::LooksMisspelt => ("misspelt?", Role::Warn),
+        RowStatus::UnknownToThisVersion => ("not read", Role::Warn),
         RowStatus::OverriddenBy => ("overridden", Role::Warn),
         RowStatus::GivenTwice => ("twice", Role::Warn),
         RowStatus::UnknownBecause => ("unknown", Role::Unknown),
         RowStatus::OneSource => ("one source", Role::Dim),
+        RowStatus::DefaultInEffect => ("default", Role::Dim),
         RowStatus::Agrees => ("agrees", Role::Good),
     }
 }
