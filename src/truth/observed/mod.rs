@@ -280,3 +280,9 @@ impl Observed {
 pub(crate) fn line_number(line: usize) -> u32 {
     u32::try_from(line).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+#[path = "artefact_tests.rs"]
+mod artefact_tests;
+#[cfg(test)]
+mod tests;
