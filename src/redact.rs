@@ -184,7 +184,9 @@ fn named(text: &str) -> String {
         match secret {
             Some(value) => {
                 let end = match found.name("bare") {
-                    Some(_) if is_header(name.as_str()) && mid.as_str().contains(':') => end_of_header(text, value.end()),
+                    Some(_) if is_header(name.as_str()) && mid.as_str().contains(':') => {
+                        end_of_header(text, value.end())
+                    }
                     Some(_) if by_space => end_of_words(text, value.end()),
                     _ => value.end(),
                 };

@@ -119,12 +119,11 @@ pub fn read_log(text: &str) -> LogReading {
             }
             Said::Decided(pairs) => {
                 let entries = pairs.into_iter().map(|(name, value)| (name, value, number));
-                match current {
-                    Some(start) => start.decided.extend(entries),
-                    None => {
-                        pending_pid = line.pid;
-                        pending.extend(entries);
-                    }
+                if let Some(start) = current {
+                    start.decided.extend(entries);
+                } else {
+                    pending_pid = line.pid;
+                    pending.extend(entries);
                 }
             }
             Said::Figures(about, pairs) => {
@@ -210,7 +209,9 @@ fn said(message: &str) -> Said {
         return python_literal::dict(dict)
             .map_or(Said::Damaged, |pairs| Said::ServerArgs(arguments(pairs, true, ArgsForm::NonDefault)));
     }
-    if let Some((head, config)) = message.split_once(" LLM engine (v").and_then(|(_, rest)| rest.split_once(") with config: ")) {
+    if let Some((head, config)) =
+        message.split_once(" LLM engine (v").and_then(|(_, rest)| rest.split_once(") with config: "))
+    {
         let (pairs, complete) = python_literal::keywords(config);
         return Said::EngineConfig(arguments(pairs, complete, ArgsForm::All), Some(head.to_owned()));
     }
@@ -258,9 +259,10 @@ fn clean(value: PyValue) -> PyValue {
         PyValue::Dict(pairs) => PyValue::Dict(
             pairs
                 .into_iter()
-                .map(|(key, value)| match redact::is_secret_name(&key.to_string()) {
-                    true if value != PyValue::None => (key, PyValue::Str(redact::MARK.to_owned())),
-                    _ => (key, clean(value)),
+                .map(|(key, value)| {
+                    let secret = redact::is_secret_name(&key.to_string()) && value != PyValue::None;
+                    let value = if secret { PyValue::Str(redact::MARK.to_owned()) } else { clean(value) };
+                    (key, value)
                 })
                 .collect(),
         ),
@@ -309,7 +311,10 @@ fn pairs(text: &str, between: &str) -> Option<Vec<(String, String)>> {
 /// `about: a=1, b=2`, `about. a b=1 GB` or `a=1, b=2`.
 fn figures(message: &str) -> Option<Said> {
     if let Some(tokens) = message.strip_prefix("GPU KV cache size: ").and_then(|m| m.strip_suffix(" tokens")) {
-        return Some(Said::Figures("GPU KV cache size".to_owned(), vec![("tokens".to_owned(), tokens.replace(',', ""))]));
+        return Some(Said::Figures(
+            "GPU KV cache size".to_owned(),
+            vec![("tokens".to_owned(), tokens.replace(',', ""))],
+        ));
     }
     let at = message.find('=')?;
     let start = message[..at].rfind([':', '.', ',']).filter(|&i| message[i + 1..].starts_with(' '));

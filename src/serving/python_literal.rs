@@ -45,13 +45,13 @@ impl PyValue {
             Self::None => Value::Null,
             Self::Bool(b) => Value::Bool(*b),
             Self::Int(n) => Value::from(*n),
-            Self::Float(x) => serde_json::Number::from_f64(*x).map_or_else(|| Value::from(x.to_string()), Value::Number),
+            Self::Float(x) => {
+                serde_json::Number::from_f64(*x).map_or_else(|| Value::from(x.to_string()), Value::Number)
+            }
             Self::Str(s) => Value::from(s.as_str()),
             Self::Other(s) => Value::from(member(s)),
             Self::List(items) => items.iter().map(Self::to_json).collect(),
-            Self::Dict(items) => {
-                Value::Object(items.iter().map(|(k, v)| (k.to_string(), v.to_json())).collect())
-            }
+            Self::Dict(items) => Value::Object(items.iter().map(|(k, v)| (k.to_string(), v.to_json())).collect()),
         }
     }
 

@@ -85,10 +85,11 @@ fn add_internal(values: &mut BTreeMap<String, InfoValue>, name: String, value: V
 pub fn withhold(object: &mut Map<String, Value>, path: &str, withheld: &mut Vec<String>) {
     object.retain(|name, value| {
         // Numbers and truth values are no secrets: `first_token: 5`.
-        let secret = redact::is_secret_name(name) && match value {
-            Value::String(text) => !text.is_empty(),
-            other => other.is_array() || other.is_object(),
-        };
+        let secret = redact::is_secret_name(name)
+            && match value {
+                Value::String(text) => !text.is_empty(),
+                other => other.is_array() || other.is_object(),
+            };
         if secret {
             withheld.push(format!("{path}{name}"));
         }

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-pub use self::checkpoint::{CheckpointFacts, Window, window};
+pub use self::checkpoint::{CheckpointFacts, Window, slot_window, window};
 use self::view::View;
 use super::observed;
 use super::{Row, RowStatus};

@@ -148,8 +148,7 @@ fn layers(row: &Row) -> [(Layer, Option<&Claim>); 3] {
 
 fn both(a: &Row, b: &Row) -> Option<DiffRow> {
     let pairs = layers(a).into_iter().zip(layers(b));
-    let common: Vec<(Layer, &Claim, &Claim)> =
-        pairs.filter_map(|((layer, a), (_, b))| Some((layer, a?, b?))).collect();
+    let common: Vec<(Layer, &Claim, &Claim)> = pairs.filter_map(|((layer, a), (_, b))| Some((layer, a?, b?))).collect();
     let known = common.iter().find(|(_, a, b)| a.known == Known::Yes && b.known == Known::Yes);
     // An unknown layer above a known one hides what is in effect, so it wins.
     let first = common.first();
@@ -167,9 +166,8 @@ fn both(a: &Row, b: &Row) -> Option<DiffRow> {
             if x.value == y.value || same_text(a.kind, x, y) {
                 return None;
             }
-            let difference = expected(&a.name, a.kind).map_or(Difference::Differs, |because| Difference::Expected {
-                because: because.to_owned(),
-            });
+            let difference = expected(&a.name, a.kind)
+                .map_or(Difference::Differs, |because| Difference::Expected { because: because.to_owned() });
             Some(row(Some(*layer), x.value.clone(), y.value.clone(), difference))
         }
         (Some((layer, x, y)), _) => {
@@ -177,7 +175,8 @@ fn both(a: &Row, b: &Row) -> Option<DiffRow> {
                 Known::Unknown { because } => Some(because.clone()),
                 Known::Yes => None,
             });
-            let difference = Difference::Unknown { because: because.unwrap_or_else(|| "it could not be read".to_owned()) };
+            let difference =
+                Difference::Unknown { because: because.unwrap_or_else(|| "it could not be read".to_owned()) };
             Some(row(Some(*layer), x.value.clone(), y.value.clone(), difference))
         }
         (None, _) => {

@@ -93,7 +93,8 @@ pub(super) fn strip(line: &str) -> Prefix<'_> {
 
 /// Takes `2026-04-19 12:18:36.353 | ` or `decode-1  | ` off, as container tools print it.
 fn container(line: &str) -> &str {
-    let Some((head, rest)) = line.split_once("| ").or_else(|| line.split_once('|').filter(|(_, r)| r.is_empty())) else {
+    let Some((head, rest)) = line.split_once("| ").or_else(|| line.split_once('|').filter(|(_, r)| r.is_empty()))
+    else {
         return line;
     };
     let head = head.trim_end();
@@ -113,10 +114,11 @@ fn container_time(line: &str) -> &str {
 /// `2026-04-19` at the start.
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
-    bytes.len() >= 10 && bytes[..10].iter().enumerate().all(|(i, b)| match i {
-        4 | 7 => *b == b'-',
-        _ => b.is_ascii_digit(),
-    })
+    bytes.len() >= 10
+        && bytes[..10].iter().enumerate().all(|(i, b)| match i {
+            4 | 7 => *b == b'-',
+            _ => b.is_ascii_digit(),
+        })
 }
 
 /// Takes `Jun 18 11:02:15 host bash[165790]: ` off: pid, identifier, rest.
@@ -142,10 +144,7 @@ fn stamp(text: &str) -> Option<Stamp<'_>> {
     if !(shape(4, b'-') && shape(7, b'-') && shape(13, b':') && shape(16, b':')) {
         return None;
     }
-    let ranks = inside[19..]
-        .split_whitespace()
-        .filter_map(rank)
-        .collect();
+    let ranks = inside[19..].split_whitespace().filter_map(rank).collect();
     Some((&text[..open], time, ranks, after.trim_start()))
 }
 
@@ -204,4 +203,3 @@ fn level_of(word: &str) -> Option<Level> {
         _ => None,
     }
 }
-

@@ -247,9 +247,15 @@ impl LogReading {
         self.starts.last()
     }
 
-    /// The number of the first line that belongs to the current start.
+    /// The number of the first line that may belong to the current start: after the last batch and the last
+    /// arguments of what ran before.
     pub fn current_from(&self) -> usize {
-        self.current().map_or(0, |s| s.decided.iter().map(|(_, _, line)| *line).fold(s.line, usize::min))
+        let Some(current) = self.current() else { return 0 };
+        let decided = current.decided.iter().map(|(_, _, line)| *line).min();
+        let begins = if current.line > 0 { current.line } else { decided.unwrap_or(0) };
+        let batches = self.batches.iter().map(|(line, _)| *line);
+        let earlier = self.starts.iter().rev().skip(1).map(|s| s.line);
+        batches.chain(earlier).filter(|line| *line < begins).max().map_or(0, |line| line + 1)
     }
 }
 

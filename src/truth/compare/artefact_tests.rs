@@ -12,13 +12,13 @@ macro_rules! artefact {
     };
 }
 
-fn declared(text: &str) -> Option<Declared> {
-    Some(script::declared(&script::parse(text).unwrap(), "/x/serve.sh", None))
+fn declared(text: &str) -> Declared {
+    script::declared(&script::parse(text).unwrap(), "/x/serve.sh", None)
 }
 
-fn process(environ: &[u8], line: &str) -> Option<Process> {
+fn process(environ: &[u8], line: &str) -> Process {
     let words: Vec<u8> = shlex::split(line).unwrap().iter().flat_map(|w| format!("{w}\0").into_bytes()).collect();
-    Some((7, proc::environ(environ), proc::cmdline(&words)))
+    (7, proc::environ(environ), proc::cmdline(&words))
 }
 
 fn find<'a>(rows: &'a [Row], name: &str) -> &'a Row {
@@ -31,7 +31,7 @@ fn value(claim: Option<&crate::truth::Claim>) -> Option<&str> {
 
 #[test]
 fn a01_the_declared_switches_of_one_s_own() {
-    let layers = Layers { declared: declared(artefact!("A01_sglang_decode_exports.sh")), ..Layers::default() };
+    let layers = Layers { declared: Some(declared(artefact!("A01_sglang_decode_exports.sh"))), ..Layers::default() };
     let rows = rows(&layers, &[]);
     for name in ["SGLANG_SM120_MMA_FLASHMLA", "SGLANG_SM120_TRITON_INDEXER"] {
         let row = find(&rows, name);
@@ -47,7 +47,7 @@ fn a02_false_means_off_and_a_prefix_is_its_flag() {
     let line = "sglang serve --model-path m --mem-fraction-static=0.88 --speculative-algo EAGLE";
     let said = json!({"mem_fraction_static": 0.88, "speculative_algorithm": "EAGLE"});
     let layers = Layers {
-        process: process(environ, line),
+        process: Some(process(environ, line)),
         observed: Some(Ok(("/i".into(), flags::observed(&said)))),
         ..Layers::default()
     };
@@ -69,7 +69,7 @@ fn a02_false_means_off_and_a_prefix_is_its_flag() {
 fn a03_two_exports_and_a_budget_that_is_only_asked_for() {
     let said = json!({"dp_size": 8, "chunked_prefill_size": 1024, "max_running_requests": 256});
     let layers = Layers {
-        declared: declared(artefact!("A03_sglang_dup_export_inline_comments.sh")),
+        declared: Some(declared(artefact!("A03_sglang_dup_export_inline_comments.sh"))),
         observed: Some(Ok(("/i".into(), flags::observed(&said)))),
         engine: Some(ServingEngine::Sglang),
         ..Layers::default()
@@ -89,7 +89,7 @@ fn a05_a_flag_given_twice_on_a_command_line() {
                 --attention-backend triton --quantization fp8 --chat-template qwen2-vl --attention-backend flashinfer --tp 2";
     let said = json!({"attention_backend": "flashinfer", "tp_size": 2});
     let layers = Layers {
-        process: process(b"HF_TOKEN=hf_REDACTED\0", line),
+        process: Some(process(b"HF_TOKEN=hf_REDACTED\0", line)),
         observed: Some(Ok(("/i".into(), flags::observed(&said)))),
         ..Layers::default()
     };
@@ -105,7 +105,7 @@ fn a16_a_port_that_is_none_and_a_back_end_that_is_ignored() {
     let environ = b"VLLM_PORT=8000\0VLLM_ATTENTION_BACKEND=FLASHINFER\0";
     let line = "vllm serve --model meta-llama/Llama-3.2-3B-Instruct --port 8000 --dtype half --max-model-len 8192";
     let layers = |version: Option<&str>| Layers {
-        process: process(environ, line),
+        process: Some(process(environ, line)),
         version: version.map(str::to_owned),
         ..Layers::default()
     };
@@ -127,7 +127,7 @@ fn a16_a_port_that_is_none_and_a_back_end_that_is_ignored() {
 #[test]
 fn a21_a_line_of_the_log_explains_what_nobody_gave() {
     let line = "python -m sglang.launch_server --model-path zai-org/GLM-5-FP8 --tp 8 --attention-backend triton --kv-cache-dtype fp8_e4m3";
-    let mut layers = Layers { process: process(b"A=1\0", line), ..Layers::default() };
+    let mut layers = Layers { process: Some(process(b"A=1\0", line)), ..Layers::default() };
     layers.seen.add_log("/l", artefact!("A21_sglang_server_args_line.log"));
     let rows = rows(&layers, &[]);
     for (name, status, note) in [
@@ -135,7 +135,11 @@ fn a21_a_line_of_the_log_explains_what_nobody_gave() {
         ("--kv-cache-dtype", RowStatus::Agrees, ""),
         ("--tp", RowStatus::Agrees, ""),
         ("--page-size", RowStatus::OverriddenBy, "not given, default `none`; the server chose `1`: /l line 2"),
-        ("--nsa-prefill-backend", RowStatus::OverriddenBy, "not given, default `none`; the server chose `flashmla_auto`: /l line 3"),
+        (
+            "--nsa-prefill-backend",
+            RowStatus::OverriddenBy,
+            "not given, default `none`; the server chose `flashmla_auto`: /l line 3",
+        ),
         ("--moe-runner-backend", RowStatus::DefaultInEffect, "default in effect"),
     ] {
         let row = find(&rows, name);
@@ -166,14 +170,18 @@ fn a24_what_was_asked_of_vllm_agrees_with_what_it_resolved() {
     let line = "vllm serve RedHatAI/Qwen3.6-35B-A3B-NVFP4 --tool-call-parser qwen3_coder --host 0.0.0.0 --api-key sk-REDACTED \
                 --max-model-len 8192 --quantization compressed-tensors --kv-cache-dtype fp8 --enable-prefix-caching \
                 --max-num-batched-tokens 8192 --max-num-seqs 32 --trust-remote-code --moe-backend flashinfer_cutlass --port 8000";
-    let mut layers = Layers { process: process(b"A=1\0", line), ..Layers::default() };
+    let mut layers = Layers { process: Some(process(b"A=1\0", line)), ..Layers::default() };
     layers.seen.add_log("/l", artefact!("A24_vllm_startup_nondefault.log"));
     let rows = rows(&layers, &[]);
     let differ: Vec<&Row> = rows.iter().filter(|r| r.status == RowStatus::Differs).collect();
     assert!(differ.is_empty(), "{differ:#?}");
     assert_eq!(find(&rows, "--kv-cache-dtype").status, RowStatus::Agrees, "`fp8` is `fp8_e4m3`");
     assert_eq!(find(&rows, "--max-model-len").status, RowStatus::Agrees);
-    assert_eq!(find(&rows, "--port").status, RowStatus::OneSource, "given with its default, so not in the line, and not missing");
+    assert_eq!(
+        find(&rows, "--port").status,
+        RowStatus::OneSource,
+        "given with its default, so not in the line, and not missing"
+    );
     let row = find(&rows, "attention_block_size");
     assert_eq!((row.kind, row.note.as_str()), (RowKind::Config, "the server's own choice"));
     assert!(!serde_json::to_string(&rows).unwrap().contains("sk-REDACTED"));
@@ -191,8 +199,14 @@ fn a29_nothing_is_invented_about_a_server_that_is_only_observed() {
     let row = find(&observed_only, "--decode-attention-backend");
     assert_eq!((value(row.observed.as_ref()), row.note.as_str()), (Some("fa3"), "asked for: `null`"));
     let row = find(&observed_only, "--cuda-graph-bs");
-    assert_eq!((value(row.observed.as_ref()), row.note.as_str()), (Some("[1,2,4]"), "without effect: `disable_cuda_graph` is `true`"));
-    layers.process = process(b"A=1\0", "python -m sglang.launch_server --model-path qwen/qwen2.5-0.5b-instruct --host 0.0.0.0 --port 33814 --cuda-graph-bs 1 2 4");
+    assert_eq!(
+        (value(row.observed.as_ref()), row.note.as_str()),
+        (Some("[1,2,4]"), "without effect: `disable_cuda_graph` is `true`")
+    );
+    layers.process = Some(process(
+        b"A=1\0",
+        "python -m sglang.launch_server --model-path qwen/qwen2.5-0.5b-instruct --host 0.0.0.0 --port 33814 --cuda-graph-bs 1 2 4",
+    ));
     let started = rows(&layers, &[]);
     assert_eq!(find(&started, "--cuda-graph-bs").status, RowStatus::AcceptedButOff);
     let trouble: Vec<&Row> = started.iter().filter(|r| matters(r) && r.name != "--cuda-graph-bs").collect();
@@ -202,7 +216,10 @@ fn a29_nothing_is_invented_about_a_server_that_is_only_observed() {
 
 #[test]
 fn a31_the_window_of_a_slot() {
-    let mut layers = Layers { process: process(b"A=1\0", "llama-server -c 32768 -np 4 -m /models/x.gguf"), ..Layers::default() };
+    let mut layers = Layers {
+        process: Some(process(b"A=1\0", "llama-server -c 32768 -np 4 -m /models/x.gguf")),
+        ..Layers::default()
+    };
     layers.seen.add_props("/props", serde_json::from_str(artefact!("A31_llama_props.json")).unwrap());
     let rows = rows(&layers, &[]);
     assert_eq!(value(find(&rows, "n_ctx").observed.as_ref()), Some("8192"));
@@ -227,7 +244,7 @@ fn a33_and_a34_a_readable_process_and_an_overwritten_one() {
     let environ = include_bytes!("../../../tests/artefacts/A34_proc_clobbered/environ.bin");
     let cmdline = include_bytes!("../../../tests/artefacts/A34_proc_clobbered/cmdline.bin");
     let layers = Layers {
-        declared: declared(artefact!("A01_sglang_decode_exports.sh")),
+        declared: Some(declared(artefact!("A01_sglang_decode_exports.sh"))),
         process: Some((8, proc::environ(environ), proc::cmdline(cmdline))),
         observed: Some(Ok(("/i".into(), flags::observed(&json!({"tp_size": 8}))))),
         ..Layers::default()

@@ -116,7 +116,7 @@ fn declared_variable(declared: Option<&Declared>, name: &str) -> Option<Said> {
         Some(text) => known_text(text).map(Some),
         None => Ok(None),
     };
-    Some(Said::at(&variable.place, value, declared.blind_to.clone(), earlier(all.collect())))
+    Some(Said::at(&variable.place, value, declared.blind_to.clone(), earlier(&all.collect::<Vec<_>>())))
 }
 
 fn variable_of_process(view: &View<'_>, name: &str) -> Option<Said> {
@@ -172,7 +172,9 @@ pub(super) fn flags(view: &View<'_>) -> Vec<Row> {
     for declared in layers.declaring() {
         declared.flags.iter().for_each(|f| meet(&f.name));
     }
-    uses.iter().for_each(|u| meet(&u.name));
+    for used in &uses {
+        meet(&used.name);
+    }
     for key in view.seen.values.keys() {
         spelled.entry(key.clone()).or_insert_with(|| format!("--{}", key.replace('_', "-")));
     }
@@ -186,7 +188,8 @@ pub(super) fn flags(view: &View<'_>) -> Vec<Row> {
                 effective: flag_of_process(view, &uses, words.is_some(), &key),
                 observed: view.seen.value(&key),
             };
-            let (name, kind) = if is_fact(view, &key, &cells) { (key.clone(), RowKind::Config) } else { (name, RowKind::Flag) };
+            let (name, kind) =
+                if is_fact(view, &key, &cells) { (key.clone(), RowKind::Config) } else { (name, RowKind::Flag) };
             let (status, note) = cells.judge_flag(view, &key, &name, kind);
             row(view, name, kind, &cells, status, note)
         })
@@ -255,7 +258,7 @@ fn flag_of_process(view: &View<'_>, uses: &[Use], has_words: bool, key: &str) ->
     };
     let source = format!("/proc/{pid}/cmdline");
     let place = Place::new(&source, 0);
-    let also = earlier(own.iter().map(|u| (place.clone(), u.value.clone())).collect());
+    let also = earlier(&own.iter().map(|u| (place.clone(), u.value.clone())).collect::<Vec<_>>());
     Some(Said { value, source, line: None, blind_to: Some("defaults and later changes".into()), also })
 }
 
@@ -277,7 +280,7 @@ fn declared_flag(view: &View<'_>, declared: Option<&Declared>, key: &str) -> Opt
         all.sort_by(|a, b| a.0.cmp(&b.0));
     }
     let (place, value, _) = all.last().cloned()?;
-    let also = earlier(all.into_iter().map(|(place, _, shown)| (place, shown)).collect());
+    let also = earlier(&all.into_iter().map(|(place, _, shown)| (place, shown)).collect::<Vec<_>>());
     Some(Said::at(&place, value.map(Some), declared.blind_to.clone(), also))
 }
 
@@ -296,7 +299,7 @@ fn known_text(text: &Text) -> Result<String, String> {
 }
 
 /// The values before the last one that differ from it.
-fn earlier(all: Vec<(Place, String)>) -> Vec<(Place, String)> {
+fn earlier(all: &[(Place, String)]) -> Vec<(Place, String)> {
     let Some((last, before)) = all.split_last() else { return Vec::new() };
     before.iter().filter(|(_, v)| !flags::same_text(v, &last.1)).cloned().collect()
 }

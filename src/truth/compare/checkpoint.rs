@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::cells::observed_claim;
 use super::judge::show;
 use super::view::View;
+use crate::case::ServingEngine;
 use crate::truth::observed::{Observed, Seen};
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, flags};
 use crate::untrusted::Untrusted;
@@ -106,7 +107,7 @@ fn row(view: &View<'_>, component: &str, name: &str, declared: Option<Claim>, ob
 /// The rows of the checkpoint and of the window.
 pub(super) fn rows(view: &View<'_>) -> Vec<Row> {
     let mut out = Vec::new();
-    out.extend(window_row(view));
+    out.extend(window_row(view).or_else(|| slot_row(view)));
     let Some((source, config)) = &view.layers.checkpoint else { return out };
     let facts = CheckpointFacts::read(config);
     out.extend(architecture(view, source, &facts));
@@ -114,6 +115,24 @@ pub(super) fn rows(view: &View<'_>) -> Vec<Row> {
     out.extend(served_context(view, source, &facts));
     out.extend(overridden(view, source, config));
     out
+}
+
+/// The window of one slot of a llama-server: its slots share the whole context, unless one store serves them all.
+pub fn slot_window(context: u64, slots: u64, unified: bool) -> Option<u64> {
+    if unified { Some(context) } else { context.checked_div(slots) }
+}
+
+/// What the flags of a llama-server make of the window, where the server itself does not tell it.
+fn slot_row(view: &View<'_>) -> Option<Row> {
+    if view.engine != Some(ServingEngine::LlamaServer) || view.seen.value("n_ctx").is_some() {
+        return None;
+    }
+    // Without a number of slots the server chooses one by itself.
+    let (context, slots) = (view.given_number("ctx_size").filter(|c| *c > 0)?, view.given_number("parallel")?);
+    let tokens = slot_window(context, slots, view.given("kv_unified"))?;
+    let claim = said(Some(tokens.to_string()), "the flags `--ctx-size` and `--parallel`")?;
+    let note = format!("tokens of one request: {context} shared by {slots} slots");
+    Some(Row { note, ..row(view, "server", "request_window", Some(claim), None) })
 }
 
 fn window_row(view: &View<'_>) -> Option<Row> {
@@ -132,10 +151,9 @@ fn architecture(view: &View<'_>, source: &str, facts: &CheckpointFacts) -> Optio
         Some(first) => first.to_owned(),
         None => flags::shown(&s.value),
     });
-    let claim = seen.zip(served.clone()).map(|(s, value)| Claim {
-        value: Some(Untrusted::from(value)),
-        ..observed_claim("architecture", s)
-    });
+    let claim = seen
+        .zip(served.clone())
+        .map(|(s, value)| Claim { value: Some(Untrusted::from(value)), ..observed_claim("architecture", s) });
     let mut row = row(view, "checkpoint", "architecture", said(Some(own.clone()), source), claim);
     (row.status, row.note) = match served {
         Some(served) if served == own => (RowStatus::Agrees, String::new()),
@@ -160,7 +178,9 @@ fn quantization(view: &View<'_>, source: &str, facts: &CheckpointFacts) -> Optio
     );
     (row.status, row.note) = match seen {
         None => (RowStatus::OneSource, String::new()),
-        Some(s) if s.value.is_null() => (RowStatus::OneSource, "the server names none, so the checkpoint decides".into()),
+        Some(s) if s.value.is_null() => {
+            (RowStatus::OneSource, "the server names none, so the checkpoint decides".into())
+        }
         Some(s) if same_method(&own, &flags::shown(&s.value)) => (RowStatus::Agrees, String::new()),
         Some(s) => {
             let served = show("a", &flags::shown(&s.value));
@@ -170,7 +190,7 @@ fn quantization(view: &View<'_>, source: &str, facts: &CheckpointFacts) -> Optio
     Some(row)
 }
 
-/// `NVFP4` of ModelOpt is `modelopt_fp4`, and a name may be longer in one place.
+/// `NVFP4` of `ModelOpt` is `modelopt_fp4`, and a name may be longer in one place.
 fn same_method(a: &str, b: &str) -> bool {
     let plain = |t: &str| t.to_ascii_lowercase().replace('-', "_");
     let (a, b) = (plain(a), plain(b));
@@ -222,7 +242,10 @@ fn overridden(view: &View<'_>, source: &str, config: &Value) -> Vec<Row> {
                 Some(own) if *own == now => (RowStatus::Agrees, String::new()),
                 Some(own) => {
                     let own = show(&key, &flags::shown(own));
-                    (RowStatus::OverriddenBy, format!("`{own}` in the checkpoint, replaced by `--{}`", flag.replace('_', "-")))
+                    (
+                        RowStatus::OverriddenBy,
+                        format!("`{own}` in the checkpoint, replaced by `--{}`", flag.replace('_', "-")),
+                    )
                 }
                 None => (RowStatus::OneSource, format!("added by `--{}`", flag.replace('_', "-"))),
             };

@@ -99,8 +99,7 @@ impl Cells<'_> {
             (true, line) => format!("line {line}"),
             (false, line) => format!("{}:{line}", p.file),
         };
-        let also: Vec<String> =
-            said.also.iter().map(|(p, v)| format!("{}: `{}`", place(p), show(name, v))).collect();
+        let also: Vec<String> = said.also.iter().map(|(p, v)| format!("{}: `{}`", place(p), show(name, v))).collect();
         let counts = match said.line {
             Some(line) => format!("line {line} counts; "),
             None => "the last one counts; ".to_owned(),
@@ -141,18 +140,14 @@ impl Cells<'_> {
         // Moments differ, so loads do not contradict each other.
         let momentary = |s: &Seen| matches!(s.kind, SourceKind::Load | SourceKind::Metrics);
         match view.seen.contradiction(key).filter(|(a, b)| a.kind != b.kind && !momentary(a) && !momentary(b)) {
-            Some((first, other)) if !known_same(view, key, &flags::shown(&first.value), &flags::shown(&other.value)) => {
+            Some((first, other))
+                if !known_same(view, key, &flags::shown(&first.value), &flags::shown(&other.value)) =>
+            {
                 let says = |s: &Seen| format!("{} says `{}`", place(s), show(name, &flags::shown(&s.value)));
                 (RowStatus::Differs, join(note, &format!("{}, {}", says(first), says(other))))
             }
-            _ => (status, join(note, &self.asked_note(view, key, name))),
+            _ => (status, join(note, &asked_note(view, key, name))),
         }
-    }
-
-    /// What an answer says was asked for, where the server has something else.
-    fn asked_note(&self, view: &View<'_>, key: &str, name: &str) -> String {
-        let asked = view.seen.all(key).iter().find(|s| s.kind == SourceKind::Asked);
-        asked.map_or_else(String::new, |s| format!("asked for: `{}`", show(name, &flags::shown(&s.value))))
     }
 
     fn flag(&self, view: &View<'_>, key: &str, name: &str, kind: RowKind) -> (RowStatus, String) {
@@ -186,7 +181,12 @@ impl Cells<'_> {
         if let Some(twice) = self.twice(name) {
             return twice;
         }
-        if runs == Some(None) && self.declared.is_none() && kind == RowKind::Flag {
+        if kind == RowKind::Config {
+            // Nobody can ask for a fact, so that only the server speaks of it.
+            let chosen = self.observed.is_some_and(|s| s.kind == SourceKind::Decision);
+            return (RowStatus::OneSource, if chosen { "the server's own choice".into() } else { String::new() });
+        }
+        if runs == Some(None) && self.declared.is_none() {
             return match self.observed {
                 Some(seen) => not_given(view, key, name, seen),
                 None => match view.tables().and_then(|t| t.flags.get(key)) {
@@ -199,9 +199,6 @@ impl Cells<'_> {
         }
         let withheld = self.observed.is_some_and(|s| s.value == redact::MARK) && self.speaking() > 1;
         let note = if withheld { "secrets are not compared" } else { "" };
-        if kind == RowKind::Config && self.observed.is_some_and(|s| s.kind == SourceKind::Decision) {
-            return (RowStatus::OneSource, "the server's own choice".into());
-        }
         (if self.speaking() > 1 { RowStatus::Agrees } else { RowStatus::OneSource }, note.to_owned())
     }
 
@@ -216,14 +213,26 @@ impl Cells<'_> {
         }
         if let Some(decision) = view.seen.decision(key).filter(|d| flags::same(&d.decided, &seen.value)) {
             let at = format!("{} line {}", decision.source, decision.line);
-            return (RowStatus::OverriddenBy, format!("the server chose `{has}` instead of `{}`: {at}", show(name, asked)));
+            return (
+                RowStatus::OverriddenBy,
+                format!("the server chose `{has}` instead of `{}`: {at}", show(name, asked)),
+            );
         }
         if let Some(ranks) = divided(view, key, asked, seen) {
-            return (RowStatus::OverriddenBy, format!("`{}` is divided by `dp_size` {ranks}: `{has}` a rank", show(name, asked)));
+            return (
+                RowStatus::OverriddenBy,
+                format!("`{}` is divided by `dp_size` {ranks}: `{has}` a rank", show(name, asked)),
+            );
         }
         let started = if self.effective.is_some() { "started with" } else { "the file has" };
         (RowStatus::Differs, format!("{started} `{}`, the server says `{has}`", show(name, asked)))
     }
+}
+
+/// What an answer says was asked for, where the server has something else.
+fn asked_note(view: &View<'_>, key: &str, name: &str) -> String {
+    let asked = view.seen.all(key).iter().find(|s| s.kind == SourceKind::Asked);
+    asked.map_or_else(String::new, |s| format!("asked for: `{}`", show(name, &flags::shown(&s.value))))
 }
 
 /// Where a statement stands, for a note.
@@ -264,7 +273,10 @@ fn not_given(view: &View<'_>, key: &str, name: &str, seen: &Seen) -> (RowStatus,
         return (RowStatus::DefaultInEffect, "default in effect".into());
     }
     if let Some(at) = at {
-        return (RowStatus::OverriddenBy, format!("not given, default `{}`; the server chose `{has}`{at}", default_text(flag)));
+        return (
+            RowStatus::OverriddenBy,
+            format!("not given, default `{}`; the server chose `{has}`{at}", default_text(flag)),
+        );
     }
     match default {
         None | Some("auto") => {
@@ -274,6 +286,8 @@ fn not_given(view: &View<'_>, key: &str, name: &str, seen: &Seen) -> (RowStatus,
         Some(default) if flag.span.covers(view.version.as_deref()) != Some(true) => {
             (RowStatus::OneSource, format!("not given; the server has `{has}`, the default known here is `{default}`"))
         }
-        Some(default) => (RowStatus::OverriddenBy, format!("not given; the server has `{has}` instead of its default `{default}`")),
+        Some(default) => {
+            (RowStatus::OverriddenBy, format!("not given; the server has `{has}` instead of its default `{default}`"))
+        }
     }
 }

@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
@@ -133,12 +134,28 @@ fn names_of_variables() {
     for (name, status, note) in [
         ("SGLANG_RADIX_FORCE_MSIS", RowStatus::LooksMisspelt, "not known here, unlike `SGLANG_RADIX_FORCE_MISS`"),
         ("SGLANG_OPT_FP8_WO_A_GEMM", RowStatus::OneSource, "means off"),
-        ("SGLANG_RADIX_FORCE_MISS", RowStatus::AcceptedButOff, "`on` is no truth value here, so the default `false` counts"),
-        ("SGLANG_ENABLE_THINKING", RowStatus::ConflictsWith, "old name of `SGLANG_DEFAULT_THINKING`, which is set to `0` too"),
+        (
+            "SGLANG_RADIX_FORCE_MISS",
+            RowStatus::AcceptedButOff,
+            "`on` is no truth value here, so the default `false` counts",
+        ),
+        (
+            "SGLANG_ENABLE_THINKING",
+            RowStatus::ConflictsWith,
+            "old name of `SGLANG_DEFAULT_THINKING`, which is set to `0` too",
+        ),
         ("SGL_LOG_MS", RowStatus::OneSource, "old name of `SGLANG_LOG_MS`"),
-        ("SGLANG_SM120_MMA_FLASHMLA", RowStatus::OneSource, "no upstream version reads it: only a patch of one's own does"),
+        (
+            "SGLANG_SM120_MMA_FLASHMLA",
+            RowStatus::OneSource,
+            "no upstream version reads it: only a patch of one's own does",
+        ),
         ("SGLANG_OF_OUR_OWN", RowStatus::OneSource, ""),
-        ("SGLANG_OPT_USE_TOPK_V2", RowStatus::OverriddenBy, "`off` is no truth value here, so the default `true` counts"),
+        (
+            "SGLANG_OPT_USE_TOPK_V2",
+            RowStatus::OverriddenBy,
+            "`off` is no truth value here, so the default `true` counts",
+        ),
         ("SGLANG_EMPTY", RowStatus::OneSource, ""),
         ("VLLM_USER_V1", RowStatus::OneSource, ""),
         ("PATHX", RowStatus::OneSource, ""),
@@ -153,13 +170,19 @@ fn names_of_variables() {
 
 #[test]
 fn the_installed_source_knows_its_names() {
-    let names = crate::truth::knowledge::names::in_source("    SGLANG_RADIX_FORCE_MISS = EnvBool(False)\n    SGLANG_NEW = EnvInt(1)\n");
+    let names = crate::truth::knowledge::names::in_source(
+        "    SGLANG_RADIX_FORCE_MISS = EnvBool(False)\n    SGLANG_NEW = EnvInt(1)\n",
+    );
     let environ = b"SGLANG_NEW=1\0SGLANG_RADIX_FORCE_MSIS=1\0SGLANG_OF_OUR_OWN=1\0SGLANG_GATE_X=1\0";
     let mut layers = sglang(environ, "python -m sglang.launch_server", &json!({}));
     layers.installed = Some(("/s/environ.py".into(), names));
     for (name, status, note) in [
         ("SGLANG_NEW", RowStatus::OneSource, ""),
-        ("SGLANG_RADIX_FORCE_MSIS", RowStatus::LooksMisspelt, "not in /s/environ.py, which has `SGLANG_RADIX_FORCE_MISS`"),
+        (
+            "SGLANG_RADIX_FORCE_MSIS",
+            RowStatus::LooksMisspelt,
+            "not in /s/environ.py, which has `SGLANG_RADIX_FORCE_MISS`",
+        ),
         ("SGLANG_OF_OUR_OWN", RowStatus::UnknownToThisVersion, "not in /s/environ.py, so set and not read there"),
     ] {
         check(&layers, name, status, note);
@@ -215,7 +238,11 @@ fn flags_that_nobody_gave() {
     for (name, status, note) in [
         ("--moe-runner-backend", RowStatus::DefaultInEffect, "default in effect: `auto` became `triton`"),
         ("--attention-backend", RowStatus::DefaultInEffect, "default in effect: `none` became `fa3`"),
-        ("--schedule-policy", RowStatus::OneSource, "not given; the server has `lpm`, the default known here is `fcfs`"),
+        (
+            "--schedule-policy",
+            RowStatus::OneSource,
+            "not given; the server has `lpm`, the default known here is `fcfs`",
+        ),
         ("--stream-interval", RowStatus::DefaultInEffect, "default in effect"),
         ("--no-such-flag", RowStatus::DefaultInEffect, "default in effect"),
         ("--page-size", RowStatus::DefaultInEffect, "default in effect"),
@@ -236,7 +263,10 @@ fn what_was_given_and_what_became_of_it() {
                       "cuda_graph_bs": [1, 2], "disable_cuda_graph": true, "page_size": 256, "kv_cache_dtype": "bfloat16",
                       "api_key": "hunter2", "tp_size": 4});
     let mut layers = sglang(b"SGLANG_USE_AITER=1\0", line, &said);
-    layers.seen.add_log("/l", "Use dsv4 attention backend for X, setting page_size to 256.\nserver_args=ServerArgs(tp_size=4)");
+    layers.seen.add_log(
+        "/l",
+        "Use dsv4 attention backend for X, setting page_size to 256.\nserver_args=ServerArgs(tp_size=4)",
+    );
     for (name, status, note) in [
         ("--chunked-prefill-size", RowStatus::OverriddenBy, "`8192` is divided by `dp_size` 8: `1024` a rank"),
         ("--max-running-request", RowStatus::Agrees, ""),
@@ -266,7 +296,11 @@ fn settings_that_do_not_go_together() {
         assert_eq!(row.status, expect, "{row:#?}");
     }
     let wiped = Layers {
-        process: Some((7, proc::environ(&[0; 9]), proc::cmdline(b"python\0-m\0sglang.launch_server\0--moe-runner-backend\0triton\0"))),
+        process: Some((
+            7,
+            proc::environ(&[0; 9]),
+            proc::cmdline(b"python\0-m\0sglang.launch_server\0--moe-runner-backend\0triton\0"),
+        )),
         ..sglang(b"A=1\0", line, &said)
     };
     assert!(rows(&wiped, &[]).iter().all(|r| r.status != RowStatus::ConflictsWith), "unknown is no conflict");
@@ -274,15 +308,33 @@ fn settings_that_do_not_go_together() {
 
 #[test]
 fn a_flag_of_llama_server_beats_its_variable() {
-    let mut layers = layers("", b"LLAMA_ARG_CTX_SIZE=4096\0LLAMA_ARG_PORT=8080\0", "llama-server -c 8192 -np 2", &json!({"n_ctx": 4096}));
+    let mut layers = layers(
+        "",
+        b"LLAMA_ARG_CTX_SIZE=4096\0LLAMA_ARG_PORT=8080\0",
+        "llama-server -c 8192 -np 2",
+        &json!({"n_ctx": 4096}),
+    );
     layers.declared = None;
     check(&layers, "LLAMA_ARG_CTX_SIZE", RowStatus::OverriddenBy, "`-c` on the command line wins: `8192`");
     check(&layers, "LLAMA_ARG_PORT", RowStatus::OneSource, "");
+    let window = |layers: &Layers| {
+        let row = rows(layers, &[]).into_iter().find(|r| r.name == "request_window")?;
+        Some((row.declared?.value?.raw().to_owned(), row.note))
+    };
+    assert_eq!(window(&layers), None, "the server tells the window of a slot itself");
+    layers.observed = None;
+    let expect = ("4096".to_owned(), "tokens of one request: 8192 shared by 2 slots".to_owned());
+    assert_eq!(window(&layers), Some(expect));
+    assert_eq!((slot_window(8192, 4, true), slot_window(8192, 0, false)), (Some(8192), None));
 }
 
 #[test]
 fn sources_of_the_server_that_contradict_each_other() {
-    let mut layers = sglang(b"A=1\0", "python -m sglang.launch_server --max-running-requests 64", &json!({"max_running_requests": 64}));
+    let mut layers = sglang(
+        b"A=1\0",
+        "python -m sglang.launch_server --max-running-requests 64",
+        &json!({"max_running_requests": 64}),
+    );
     layers.seen.add_log("/l", "server_args=ServerArgs(tp_size=1)\nmax_running_requests=128, context_len=4096");
     let note = "http://h:1/server_info says `64`, /l line 2 says `128`";
     check(&layers, "--max-running-requests", RowStatus::Differs, note);
@@ -304,7 +356,8 @@ fn the_checkpoint_is_asked_too() {
         ("x", RowStatus::OneSource, "added by `--json-model-override-args`"),
     ] {
         let rows = rows(&layers, &[]);
-        let row = rows.iter().find(|r| r.component == "checkpoint" && r.name == name).unwrap_or_else(|| panic!("{name}"));
+        let row =
+            rows.iter().find(|r| r.component == "checkpoint" && r.name == name).unwrap_or_else(|| panic!("{name}"));
         assert_eq!((row.status, row.note.as_str()), (status, note), "{row:#?}");
         assert_eq!(row.declared.as_ref().map_or("/m/config.json", |c| c.source.as_str()), "/m/config.json");
     }
@@ -322,8 +375,14 @@ fn a_clean_server_has_nothing_that_matters() {
         "version": "patchbench-lab-0.1.0", "quantization": null, "max_running_requests": 32});
     for engine in [None, Some(ServingEngine::Sglang)] {
         let mut layers = Layers { engine, ..layers(script, environ, line, &said) };
-        layers.seen.add_model_info("/model_info", json!({"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}));
-        layers.seen.add_log("/l", "[2026-06-18 11:02:16] server_args=ServerArgs(port=1, mhc_gemm='bf16', chunked_prefill_size=256)");
+        layers.seen.add_model_info(
+            "/model_info",
+            json!({"architectures": ["DeepseekV4ForCausalLM"], "model_type": "deepseek_v4"}),
+        );
+        layers.seen.add_log(
+            "/l",
+            "[2026-06-18 11:02:16] server_args=ServerArgs(port=1, mhc_gemm='bf16', chunked_prefill_size=256)",
+        );
         let patch = gated("SGLANG_SM120_MMA_FLASHMLA");
         let rows = rows(&layers, &[&patch]);
         let trouble: Vec<&Row> = rows.iter().filter(|r| matters(r)).collect();
@@ -335,4 +394,32 @@ fn a_clean_server_has_nothing_that_matters() {
 fn escapes_of_a_server_are_visible_in_notes() {
     let layers = layers("", b"A=1\0", "srv --mode fp32", &json!({"mode": "\u{1b}[31mbf16\n"}));
     check(&layers, "--mode", RowStatus::Differs, "started with `fp32`, the server says `␛[31mbf16⏎`");
+}
+
+proptest! {
+    #[test]
+    fn any_layers_are_compared_without_a_panic(
+        script in "(export [A-Z_]{1,9}=[ -~]{0,9}\n){0,3}", environ in prop::collection::vec(any::<u8>(), 0..60),
+        words in prop::collection::vec(prop_oneof!["--[a-z-]{1,9}(=[ -~]{0,5})?", "[ -~]{0,6}"], 0..6),
+        names in prop::collection::vec("[a-z_.:]{1,9}", 0..4), log in "[ -~\n]{0,80}", version in "[v0-9.a-z]{0,6}",
+        engine in prop::sample::select(vec![ServingEngine::Sglang, ServingEngine::Vllm, ServingEngine::LlamaServer]),
+    ) {
+        let line: Vec<u8> = words.iter().flat_map(|w| format!("{w}\0").into_bytes()).collect();
+        let said: serde_json::Map<String, Value> = names.into_iter().zip(words.clone().into_iter().map(Value::from)).collect();
+        let mut layers = Layers {
+            declared: script::parse(&script).ok().map(|s| script::declared(&s, "/x", None)),
+            process: Some((7, proc::environ(&environ), proc::cmdline(&line))),
+            observed: Some(Ok(("/i".into(), flags::observed(&Value::Object(said.clone()))))),
+            engine: Some(engine),
+            version: Some(version),
+            checkpoint: Some(("/c".into(), Value::Object(said))),
+            ..Layers::default()
+        };
+        layers.seen.add_log("/l", &log);
+        let rows = rows(&layers, &[]);
+        // A row that could not be read is never a disagreement.
+        for row in rows.iter().filter(|r| r.effective.as_ref().is_some_and(|c| c.known != Known::Yes)) {
+            prop_assert!(!matches!(row.status, RowStatus::Agrees | RowStatus::ConflictsWith), "{:?}", row);
+        }
+    }
 }

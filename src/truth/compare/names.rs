@@ -97,9 +97,10 @@ fn standing(view: &View<'_>, variable: &Variable) -> Option<Remark> {
         Standing::Ignored => {
             let note = note.map(|n| format!(": {n}")).unwrap_or_default();
             match variable.span.covers(view.version.as_deref()) {
-                Some(true) => {
-                    Some(Remark::becomes(RowStatus::UnknownToThisVersion, format!("set, ignored by this version{note}")))
-                }
+                Some(true) => Some(Remark::becomes(
+                    RowStatus::UnknownToThisVersion,
+                    format!("set, ignored by this version{note}"),
+                )),
                 Some(false) => None,
                 None => {
                     let since = variable.span.since.as_deref().map(|v| format!(" from {v} on")).unwrap_or_default();
@@ -146,7 +147,9 @@ fn stranger(view: &View<'_>, tables: &Tables, name: &str) -> Option<Remark> {
         let near = names::nearest(name, installed.iter().map(String::as_str));
         return Some(match near {
             Some(near) => Remark::becomes(RowStatus::LooksMisspelt, format!("not in {source}, which has `{near}`")),
-            None => Remark::becomes(RowStatus::UnknownToThisVersion, format!("not in {source}, so set and not read there")),
+            None => {
+                Remark::becomes(RowStatus::UnknownToThisVersion, format!("not in {source}, so set and not read there"))
+            }
         });
     }
     let near = names::nearest(name, tables.variables.keys().map(String::as_str))?;

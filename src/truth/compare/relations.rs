@@ -27,7 +27,8 @@ pub(super) fn apply(rows: &mut [Row], view: &View<'_>) {
         if find(rows, view, &idle.because).is_none() {
             continue;
         }
-        for row in rows.iter_mut().filter(|r| r.kind == RowKind::Flag && idle.flags.contains(&view.spelled(&r.name).0)) {
+        for row in rows.iter_mut().filter(|r| r.kind == RowKind::Flag && idle.flags.contains(&view.spelled(&r.name).0))
+        {
             let note = format!("without effect: `{}` is `{}`", idle.because.name, idle.because.is);
             match is_given(row) {
                 true => mark(row, RowStatus::AcceptedButOff, &note),
@@ -37,7 +38,8 @@ pub(super) fn apply(rows: &mut [Row], view: &View<'_>) {
             }
         }
     }
-    let beaten: Vec<(usize, String)> = rows.iter().enumerate().filter_map(|(at, row)| beaten(rows, view, at, row)).collect();
+    let beaten: Vec<(usize, String)> =
+        rows.iter().enumerate().filter_map(|(at, row)| beaten(rows, view, at, row)).collect();
     for (at, note) in beaten {
         mark(&mut rows[at], RowStatus::OverriddenBy, &note);
     }

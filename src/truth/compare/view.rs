@@ -62,6 +62,34 @@ impl<'a> View<'a> {
         (key, None)
     }
 
+    /// The number that a flag was given: by the process, else by the files where no process was read.
+    pub(super) fn given_number(&self, key: &str) -> Option<u64> {
+        let text = match &self.layers.process {
+            Some((_, _, Ok(Cmdline::Words(words)))) => {
+                let words = argv::known(words);
+                let used = argv::flags(&words).into_iter().rev().find(|f| self.spelled(&f.name).0 == key)?;
+                argv::flag_value(&words, &used.name, true).ok()??
+            }
+            Some(_) => return None,
+            None => {
+                let declared = self.layers.declared.as_ref()?;
+                declared.flags.iter().rev().find(|f| self.spelled(&f.name).0 == key)?.value.known()?.to_owned()
+            }
+        };
+        text.parse().ok()
+    }
+
+    /// Whether the process, else the files, give a flag.
+    pub(super) fn given(&self, key: &str) -> bool {
+        match &self.layers.process {
+            Some((_, _, Ok(Cmdline::Words(words)))) => {
+                argv::flags(&argv::known(words)).iter().any(|f| self.spelled(&f.name).0 == key)
+            }
+            Some(_) => false,
+            None => self.layers.declaring().any(|d| d.flags.iter().any(|f| self.spelled(&f.name).0 == key)),
+        }
+    }
+
     /// Whether a flag stands alone, as far as is known.
     pub(super) fn is_switch(&self, key: &str) -> bool {
         self.tables().and_then(|t| t.flags.get(key)).is_some_and(|f| f.is_switch)
@@ -109,12 +137,8 @@ fn engine(layers: &Layers) -> Option<ServingEngine> {
     running.into_iter().chain(declared).find_map(|words| {
         let identity = argv::identity(&words)?;
         let named = |part: &str| identity.split([' ', '.', '/']).any(|word| word == part);
-        [
-            ("sglang", ServingEngine::Sglang),
-            ("vllm", ServingEngine::Vllm),
-            ("llama-server", ServingEngine::LlamaServer),
-        ]
-        .into_iter()
-        .find_map(|(name, engine)| named(name).then_some(engine))
+        [("sglang", ServingEngine::Sglang), ("vllm", ServingEngine::Vllm), ("llama-server", ServingEngine::LlamaServer)]
+            .into_iter()
+            .find_map(|(name, engine)| named(name).then_some(engine))
     })
 }

@@ -30,9 +30,9 @@ impl Span {
         let (since, until) = (self.since.as_deref().map(numbers), self.until.as_deref().map(numbers));
         match (since, until) {
             (None, None) => None,
-            (since, until) => Some(
-                since.flatten().is_none_or(|s| version >= s) && until.flatten().is_none_or(|u| version < u),
-            ),
+            (since, until) => {
+                Some(since.flatten().is_none_or(|s| version >= s) && until.flatten().is_none_or(|u| version < u))
+            }
         }
     }
 }
@@ -414,7 +414,9 @@ impl Tables {
 
     /// Whether two texts of one flag mean the same to this engine.
     pub fn same(&self, key: &str, a: &str, b: &str) -> bool {
-        self.synonyms.iter().any(|s| s.flag == key && s.values.iter().any(|v| v == a) && s.values.iter().any(|v| v == b))
+        self.synonyms
+            .iter()
+            .any(|s| s.flag == key && s.values.iter().any(|v| v == a) && s.values.iter().any(|v| v == b))
     }
 }
 

@@ -62,7 +62,10 @@ fn is_part(c: char) -> bool {
 }
 
 fn is_name(word: &str) -> bool {
-    word.len() > 3 && word.contains('_') && word.starts_with(|c: char| c.is_ascii_uppercase()) && word.chars().all(is_part)
+    word.len() > 3
+        && word.contains('_')
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().all(is_part)
 }
 
 #[cfg(test)]

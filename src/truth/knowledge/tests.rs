@@ -15,7 +15,11 @@ fn every_table_is_read_and_every_entry_has_its_source() {
         assert!(sources.into_iter().all(|s| s.len() > 10), "{name}");
         for variable in tables.variables.values() {
             let standing = &variable.standing;
-            assert_eq!(variable.now.is_some(), matches!(standing, Standing::Renamed | Standing::Ignored), "{variable:?}");
+            assert_eq!(
+                variable.now.is_some(),
+                matches!(standing, Standing::Renamed | Standing::Ignored),
+                "{variable:?}"
+            );
             assert!(*standing == Standing::Read || variable.note.is_some() || *standing != Standing::Misleading);
         }
     }

@@ -113,7 +113,8 @@ fn a23_batches_together() {
 #[test]
 fn a24_asked_resolved_and_chosen_by_itself() {
     let seen = log(A24);
-    let asked = |name: &str| seen.all(name).iter().find(|s| s.kind == SourceKind::Arguments).map(|s| s.value.clone());
+    let asked =
+        |name: &str| seen.all(name).iter().find(|s| s.kind == SourceKind::NonDefaultArguments).map(|s| s.value.clone());
     for (name, value) in [
         ("tool_call_parser", json!("qwen3_coder")),
         ("host", json!("0.0.0.0")),
@@ -287,7 +288,10 @@ fn no_secret_of_an_artefact_is_in_the_result() {
     answer["dist_init_addr"] = json!("tcp://u:pw-REDACTED@h:1");
     seen.add_server_info("http://u:pw-REDACTED@h:1/server_info", answer);
     seen.add_model_info("http://h:1/model_info", json!({"model_path": "m", "hf_token": "hf_REDACTED"}));
-    seen.add_props("http://h:1/props", json!({"api_key": "sk-REDACTED", "default_generation_settings": {"params": {"token": "x-REDACTED"}}}));
+    seen.add_props(
+        "http://h:1/props",
+        json!({"api_key": "sk-REDACTED", "default_generation_settings": {"params": {"token": "x-REDACTED"}}}),
+    );
     seen.add_log("/l", "server_args=ServerArgs(api_key='k-REDACTED', extra='{\"password\": \"p-REDACTED\"}', a={'hf_token': 't-REDACTED'})");
     seen.add_log("/l", "WARNING a.py:1: started with --api-key k-REDACTED\n[2026-01-01 00:00:00] WARNING x.py:1: Authorization: Bearer b-REDACTED");
     let text = serde_json::to_string(&seen).unwrap();

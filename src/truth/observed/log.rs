@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use super::{BatchSummary, Change, Damage, Decision, From, Observed, SourceKind, StartSeen, Warned, line_number};
-use crate::serving::log_grammar::{self, Batch, BatchKind, Level, LogReading, ServerArgs, Start};
+use crate::serving::log_grammar::{self, ArgsForm, Batch, BatchKind, Level, LogReading, ServerArgs, Start};
 use crate::serving::python_literal::{self, PyValue};
 
 /// Damaged lines that are named; the rest is counted.
@@ -51,7 +51,11 @@ impl Observed {
     fn add_start(&mut self, source: &str, start: &Start) {
         let when = start.time.as_deref();
         let at = |kind, line: usize| From { kind, source, line: Some(line_number(line)), when };
-        self.add_arguments(&start.args, at(SourceKind::Arguments, start.line));
+        let kind = match start.args.form {
+            ArgsForm::All => SourceKind::Arguments,
+            ArgsForm::NonDefault => SourceKind::NonDefaultArguments,
+        };
+        self.add_arguments(&start.args, at(kind, start.line));
         if let Some((config, line)) = &start.config {
             self.add_arguments(config, at(SourceKind::EngineConfig, *line));
             if let Some(version) = &start.version {
@@ -180,7 +184,8 @@ fn summary(log: &LogReading, from_line: usize) -> BatchSummary {
         }
     }
     let prompts = log_grammar::prompts(&batches);
-    out.chunk_tokens = prompts.iter().filter(|p| p.chunks.len() > 1).filter_map(|p| p.chunks.iter().max().copied()).max();
+    out.chunk_tokens =
+        prompts.iter().filter(|p| p.chunks.len() > 1).filter_map(|p| p.chunks.iter().max().copied()).max();
     out.prompts = prompts.iter().map(|p| (p.tokens(), p.cached)).collect();
     out.cached_share = (new.saturating_add(cached) > 0).then(|| cached as f64 / new.saturating_add(cached) as f64);
     let windows: Vec<_> = log.speculation.iter().filter(|(line, _)| *line >= from_line).map(|(_, w)| w).collect();

@@ -6,6 +6,7 @@
 pub mod endpoints;
 pub mod log;
 pub mod metrics;
+mod remarks;
 
 use std::collections::BTreeMap;
 
@@ -37,6 +38,8 @@ pub enum SourceKind {
     Metrics,
     /// The arguments line of the log: the request, before later choices.
     Arguments,
+    /// The arguments line of `vLLM`, which leaves defaults out.
+    NonDefaultArguments,
     /// The top level of `/server_info` where an internal state says otherwise.
     Asked,
 }
@@ -44,7 +47,7 @@ pub enum SourceKind {
 impl SourceKind {
     /// Whether the source tells what is in effect, not what was asked for.
     pub fn is_resolved(self) -> bool {
-        !matches!(self, Self::Arguments | Self::Asked)
+        !matches!(self, Self::Arguments | Self::NonDefaultArguments | Self::Asked)
     }
 
     /// What this kind of source can never show.
@@ -56,6 +59,9 @@ impl SourceKind {
             Self::Decision => "decisions without a line, and lines that the log lost",
             Self::Identity => "how the model is served",
             Self::Load | Self::Metrics => "the configuration",
+            Self::NonDefaultArguments => {
+                "flags given with their default, later choices, the environment, and lost lines"
+            }
             Self::Arguments => "later automatic choices, the environment, and lines that the log lost",
         }
     }

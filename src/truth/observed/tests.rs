@@ -40,9 +40,13 @@ fn forms_of_prefix() {
         assert_eq!(seen.text("tp_size").as_deref(), Some("2"), "{prefix:?}");
         assert!(seen.damaged.is_empty(), "{prefix:?}");
     }
-    let coloured = "\u{1b}[1;36m(APIServer pid=7)\u{1b}[0;0m INFO 04-19 10:18:36 [utils.py:233] non-default args: {'port': 1}";
+    let coloured =
+        "\u{1b}[1;36m(APIServer pid=7)\u{1b}[0;0m INFO 04-19 10:18:36 [utils.py:233] non-default args: {'port': 1}";
     assert_eq!(log(coloured).text("port").as_deref(), Some("1"));
-    assert_eq!(log("INFO 04-19 10:18:36 utils.py:233] non-default args: {'port': 1}").text("port").as_deref(), Some("1"));
+    assert_eq!(
+        log("INFO 04-19 10:18:36 utils.py:233] non-default args: {'port': 1}").text("port").as_deref(),
+        Some("1")
+    );
 }
 
 #[test]
@@ -64,7 +68,9 @@ fn batches_and_warnings_of_an_earlier_start_do_not_count() {
 #[test]
 fn prompts_of_two_ranks_are_not_mixed_up() {
     let line = |dp: u32, new: u32, pending: u32| {
-        format!("[2026-06-18 11:02:16 DP{dp}] Prefill batch, #new-seq: 1, #new-token: {new}, #cached-token: 0, #pending-token: {pending}\n")
+        format!(
+            "[2026-06-18 11:02:16 DP{dp}] Prefill batch, #new-seq: 1, #new-token: {new}, #cached-token: 0, #pending-token: {pending}\n"
+        )
     };
     let text = [line(0, 10, 5), line(1, 10, 7), line(0, 5, 0), line(1, 7, 0)].concat();
     assert_eq!(log(&text).batches.prompts, [(15, 0), (17, 0)]);
@@ -73,8 +79,11 @@ fn prompts_of_two_ranks_are_not_mixed_up() {
 #[test]
 fn loads_of_several_ranks() {
     let mut seen = Observed::default();
-    seen.add_loads("/v1/loads", &json!({"version": "1.2", "loads": [
-        {"num_running_reqs": 2, "token_usage": 0.2}, {"num_running_reqs": 3, "token_usage": 0.6}]}));
+    seen.add_loads(
+        "/v1/loads",
+        &json!({"version": "1.2", "loads": [
+        {"num_running_reqs": 2, "token_usage": 0.2}, {"num_running_reqs": 3, "token_usage": 0.6}]}),
+    );
     assert_eq!(seen.text("num_running_reqs").as_deref(), Some("5"));
     assert_eq!(seen.text("token_usage").as_deref(), Some("0.6"));
     assert_eq!(seen.version().as_deref(), Some("1.2"));
@@ -94,7 +103,10 @@ fn answers_of_another_kind_are_counted() {
 #[test]
 fn vllm_in_developer_mode() {
     let mut seen = Observed::default();
-    seen.add_server_info("/i", json!({"vllm_config": {"model_config": {"max_model_len": 4096}, "flag": 1}, "vllm_env": {"VLLM_X": "1"}}));
+    seen.add_server_info(
+        "/i",
+        json!({"vllm_config": {"model_config": {"max_model_len": 4096}, "flag": 1}, "vllm_env": {"VLLM_X": "1"}}),
+    );
     assert_eq!(seen.text("max_model_len").as_deref(), Some("4096"));
     assert!(seen.all("vllm_env").is_empty());
 }
@@ -158,7 +170,8 @@ fn any_json() -> impl Strategy<Value = Value> {
         ".{0,12}".prop_map(Value::from),
     ];
     leaf.prop_recursive(3, 24, 4, |inner| {
-        let names = prop_oneof!["internal_states", "loads", "default_generation_settings", "params", "api_key", "[a-z_]{0,8}"];
+        let names =
+            prop_oneof!["internal_states", "loads", "default_generation_settings", "params", "api_key", "[a-z_]{0,8}"];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::vec((names, inner), 0..4).prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
