@@ -75,8 +75,12 @@ struct Form {
 
 const FORMS: &[Form] = &[
     Form {
-        pattern: r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\z)",
-        examples: &[("a -----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- b", "a [redacted] b")],
+        pattern: r"(?s)-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END [A-Z ]*PRIVATE KEY(?: BLOCK)?-----|\z)",
+        examples: &[
+            ("a -----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- b", "a [redacted] b"),
+            ("-----BEGIN PGP PRIVATE KEY BLOCK-----\\nlQ\\n-----END PGP PRIVATE KEY BLOCK----- b", "[redacted] b"),
+            ("cut -----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", "cut [redacted]"),
+        ],
     },
     Form {
         pattern: r"(?i)(?P<keep>\b(?:proxy-)?authorization['\x22]?\s*[:=]\s*['\x22]?(?:(?:bearer|basic|token)\s+)?)[^\s'\x22,;]+",
@@ -95,6 +99,14 @@ const FORMS: &[Form] = &[
         examples: &[
             ("http://user:pw@host:1/x", "http://user:[redacted]@host:1/x"),
             ("http://host:1/a@b", "http://host:1/a@b"),
+            ("redis://:pw@h:1/0", "redis://:[redacted]@h:1/0"),
+        ],
+    },
+    Form {
+        pattern: r"(?P<keep>\b[a-z][a-z0-9+.-]*://)[^\s/:@'\x22]{16,}(?P<tail>@)",
+        examples: &[
+            ("https://0123456789abcdef0123@host/x", "https://[redacted]@host/x"),
+            ("ssh://git@host/x", "ssh://git@host/x"),
         ],
     },
     Form {
@@ -109,6 +121,13 @@ const FORMS: &[Form] = &[
         pattern: r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,})",
         examples: &[("ghp_0123456789abcdefABCD", "[redacted]")],
     },
+    Form {
+        pattern: r"\b(?:AIza[A-Za-z0-9_-]{30,}|gsk_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{30,}|r8_[A-Za-z0-9]{30,})",
+        examples: &[
+            ("k AIzaSyA0123456789abcdefghijklmnopqrstuv", "k [redacted]"),
+            ("gsk_0123456789abcdefABCDEF", "[redacted]"),
+        ],
+    },
     Form { pattern: r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b", examples: &[("id AKIAABCDEFGHIJKLMNOP.", "id [redacted].")] },
     Form { pattern: r"\bxox[abprs]-[A-Za-z0-9-]{8,}", examples: &[("xoxb-123456789-abc", "[redacted]")] },
     Form { pattern: r"\bnvapi-[A-Za-z0-9_-]{8,}", examples: &[("nvapi-abcdefgh_1", "[redacted]")] },
@@ -118,8 +137,17 @@ const FORMS: &[Form] = &[
     },
 ];
 
-/// `NAME=value`, `name='value'`, `"name": "value"`, `--name value`: the name decides.
-const NAMED: &str = r#"(?P<name>-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)(?P<mid>['"]?\s*[=:]\s*|\s+)(?:"(?P<dq>[^"\n]*)"|'(?P<sq>[^'\n]*)'|(?P<bare>[^\s'",;)}\]]+))"#;
+/// `NAME=value`, `name='value'`, `"name": "value"`, `'name': ['value']`, `--name value`: the name decides.
+const NAMED: &str = r#"(?x)
+    (?P<name>-{0,2}[A-Za-z_][A-Za-z0-9_.-]*)
+    (?P<mid>\\?['"]?\s*[=:]\s*|\s+)
+    (?:
+        \\"(?P<eq>[^"\\\n]*)\\"
+        | "(?P<dq>(?:[^"\\\n]|\\.)*)"
+        | '(?P<sq>(?:[^'\\\n]|\\.)*)'
+        | (?P<list>\[(?:\s*(?:'[^'\n]*'|"[^"\n]*")\s*,?)+\s*\]|\((?:\s*(?:'[^'\n]*'|"[^"\n]*")\s*,?)+\s*\))
+        | (?P<bare>[^\s'",;)}\]\\]+)
+    )"#;
 
 static FORM_PATTERNS: LazyLock<Vec<Regex>> =
     LazyLock::new(|| FORMS.iter().filter_map(|f| Regex::new(f.pattern).ok()).collect());
@@ -147,7 +175,7 @@ fn named(text: &str) -> String {
     let mut from = 0;
     while let Some(found) = pattern.captures_at(text, from) {
         let (Some(name), Some(mid)) = (found.name("name"), found.name("mid")) else { break };
-        let value = ["dq", "sq", "bare"].iter().find_map(|group| found.name(group));
+        let value = ["eq", "dq", "sq", "list", "bare"].iter().find_map(|group| found.name(group));
         let by_space = !mid.as_str().contains(['=', ':']);
         let follows = value.filter(|v| !v.is_empty() && is_secret_name(name.as_str()));
         // A name and a value with only a space between them is a flag and its value, or prose.
@@ -155,16 +183,47 @@ fn named(text: &str) -> String {
         let secret = secret.filter(|v| !is_plain_word(v.as_str()) && !is_scheme(v.as_str()));
         match secret {
             Some(value) => {
+                let end = match found.name("bare") {
+                    Some(_) if is_header(name.as_str()) && mid.as_str().contains(':') => {
+                        end_of_header(text, value.end())
+                    }
+                    Some(_) if by_space => end_of_words(text, value.end()),
+                    _ => value.end(),
+                };
                 out.push_str(&text[copied..value.start()]);
                 out.push_str(MARK);
-                copied = value.end();
-                from = value.end();
+                copied = end;
+                from = end;
             }
             None => from = name.end(),
         }
     }
     out.push_str(&text[copied..]);
     out
+}
+
+/// Headers whose whole line is secret, whatever its form.
+fn is_header(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.ends_with("authorization") || name.ends_with("cookie")
+}
+
+/// The end of an unquoted header: its line or the quote around it.
+fn end_of_header(text: &str, from: usize) -> usize {
+    text[from..].find(['\'', '"', '\n', '\r']).map_or(text.len(), |i| from + i)
+}
+
+/// The end of the words that follow a flag: some flags take several keys.
+fn end_of_words(text: &str, from: usize) -> usize {
+    let mut end = from;
+    while let Some(rest) = text[end..].strip_prefix(' ') {
+        let word = rest.split([' ', '\n', '\'', '"', ';', '|', '&', '\\', ')', '`']).next().unwrap_or_default();
+        if word.is_empty() || word.starts_with('-') || word == MARK {
+            break;
+        }
+        end += 1 + word.len();
+    }
+    end
 }
 
 /// Words that say that there is no secret, and a mark that stands already.
@@ -194,18 +253,21 @@ fn is_one_name(name: &str) -> bool {
 /// A command line with its secrets taken out, both `--api-key X` and `--api-key=X`.
 pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
     let mut out = Vec::with_capacity(words.len());
-    let mut after: Option<&str> = None;
+    // The flag before, and whether a first value of it was met.
+    let mut after: Option<(&str, bool)> = None;
     for word in words {
         let word = word.as_ref();
         let flag = after.take();
-        if let Some(flag) = flag.filter(|_| !word.starts_with("--")) {
+        if let Some((flag, _)) = flag.filter(|(_, met)| !word.starts_with(if *met { "-" } else { "--" })) {
             out.push(value(flag, word));
+            // `vllm` takes several keys behind one flag.
+            after = Some((flag, true));
         } else if let Some((name, given)) =
             word.split_once('=').filter(|(name, _)| is_one_name(name) && is_secret_name(name))
         {
             out.push(format!("{name}={}", value(name, given)));
         } else {
-            after = (word.starts_with('-') && is_secret_name(word)).then_some(word);
+            after = (word.starts_with('-') && is_secret_name(word)).then_some((word, false));
             out.push(text(word));
         }
     }
@@ -303,6 +365,14 @@ mod tests {
             ("ServerArgs(api_key=None, tp=4)", "ServerArgs(api_key=None, tp=4)"),
             ("{\"api_key\": \"hunter2\", \"a\": 1}", "{\"api_key\": \"[redacted]\", \"a\": 1}"),
             ("x-api-key: hunter2", "x-api-key: [redacted]"),
+            ("{'api_key': ['hunter2', 'b'], 'a': 1}", "{'api_key': [redacted], 'a': 1}"),
+            ("api_key=('hunter2',), tp=4", "api_key=[redacted], tp=4"),
+            ("ServerArgs(api_key='hun\\'ter2', tp=4)", "ServerArgs(api_key='[redacted]', tp=4)"),
+            (r#"{\"api_key\": \"hunter2\", \"a\": 1}"#, r#"{\"api_key\": \"[redacted]\", \"a\": 1}"#),
+            ("Authorization: Digest username=u, response=r\nnext", "Authorization: [redacted]\nnext"),
+            ("curl -H 'Cookie: a=b; c=d' x", "curl -H 'Cookie: [redacted]' x"),
+            ("serve --api-key k1 k2 --port 1", "serve --api-key [redacted] --port 1"),
+            ("GET /x?api_key=hunter2 HTTP/1.1", "GET /x?api_key=[redacted] HTTP/1.1"),
             ("the token was late", "the token was late"),
             ("#new-token: 8192, #cached-token: 0", "#new-token: 8192, #cached-token: 0"),
             ("PASSWORD=a PASSWORD=b", "PASSWORD=[redacted] PASSWORD=[redacted]"),
@@ -317,6 +387,7 @@ mod tests {
         let words = ["serve", "--api-key", "hunter2", "--tp", "4", "--admin-api-key=x", "--token", "--port", "1"];
         let expect = ["serve", "--api-key", MARK, "--tp", "4", "--admin-api-key=[redacted]", "--token", "--port", "1"];
         assert_eq!(argv(&words), expect);
+        assert_eq!(argv(&["vllm", "--api-key", "a", "b", "-x"]), ["vllm", "--api-key", MARK, MARK, "-x"]);
         assert_eq!(argv(&["sh", "-c", "echo; HF_TOKEN=abc run"]), ["sh", "-c", "echo; HF_TOKEN=[redacted] run"]);
     }
 

@@ -217,10 +217,15 @@ fn target_cells(target: &TargetRow) -> Vec<Cell> {
 fn row_cells(row: &TruthRow) -> Vec<Cell> {
     let (word, mark) = match row.status {
         RowStatus::Differs => ("differs", Mark::Bad),
+        RowStatus::ConflictsWith => ("conflicts", Mark::Bad),
+        RowStatus::AcceptedButOff => ("no effect", Mark::Warning),
+        RowStatus::LooksMisspelt => ("misspelt?", Mark::Warning),
+        RowStatus::UnknownToThisVersion => ("not read", Mark::Warning),
         RowStatus::OverriddenBy => ("overridden", Mark::Warning),
         RowStatus::GivenTwice => ("given twice", Mark::Warning),
         RowStatus::UnknownBecause => ("unknown", Mark::Warning),
         RowStatus::OneSource => ("one source", Mark::Dim),
+        RowStatus::DefaultInEffect => ("default", Mark::Dim),
         RowStatus::Agrees => ("agrees", Mark::Good),
     };
     let mut unknown = [&row.declared, &row.effective, &row.observed].into_iter().flatten();

@@ -1,199 +1,67 @@
-//! The log lines of `SGLang`, read one by one and as the story of one or more starts. Pure.
+//! The log lines of `SGLang` and `vLLM`, read one by one and as the story of one or more starts. Pure.
 //!
+//! `types` is what is read; `prefix` takes off what stands before a message; `decisions` knows what a server says to have chosen by itself.
 //! Batch lines are read as `key: value` pairs, because their fields differ by model and version.
 //! A line that cannot be read is counted, never a failure. Absence of a line is not evidence:
 //! journals rotate, limit their rate and cut long lines.
 
+mod decisions;
+mod prefix;
+mod types;
+
+use std::collections::BTreeMap;
+
+use self::decisions::decisions;
+pub use self::prefix::Level;
+pub use self::types::{
+    ArgsForm, Batch, BatchKind, Figures, LogLine, LogReading, PromptSeen, Said, ServerArgs, Speculation, Start,
+};
+use crate::redact;
 use crate::serving::python_literal::{self, PyValue};
-use crate::serving::server_info::is_secret;
 
-/// What a line says.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Said {
-    /// The server is ready.
-    Ready,
-    /// The resolved arguments of a start.
-    ServerArgs(ServerArgs),
-    /// One step of prefill or decode.
-    Batch(Batch),
-    /// Values that the server chose by itself, as name and value.
-    Decided(Vec<(String, String)>),
-    /// Numbers, such as sizes of memory pools: what they are about, then name and value.
-    Figures(String, Vec<(String, String)>),
-    /// systemd restarts the unit; the restart counter.
-    Restarting(u32),
-    /// systemd does not understand a line of a unit.
-    UnitWarning(String),
-    /// Nothing that this grammar knows.
-    Other,
-    /// A known kind of line whose content is broken.
-    Damaged,
-}
+/// The longest part of a line that is read, in bytes; a longer line counts as damaged.
+pub const MAX_LINE: usize = 256 * 1024;
 
-/// One line with what stands before its message.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LogLine {
-    /// Time of the server's own prefix, as written.
-    pub time: Option<String>,
-    /// Ranks of the prefix, such as `TP` 2.
-    pub ranks: Vec<(String, u32)>,
-    /// Process id of the journal's prefix: the process that opened the stream, the same for all ranks.
-    pub pid: Option<u32>,
-    /// What it says.
-    pub said: Said,
-}
-
-/// Resolved arguments of one start.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ServerArgs {
-    /// Name and value, in the order of the line; secrets are taken out.
-    pub values: Vec<(String, PyValue)>,
-    /// Names of secrets that were set.
-    pub withheld: Vec<String>,
-    /// Whether the line was whole.
-    pub complete: bool,
-}
-
-impl ServerArgs {
-    /// The value of that name; `None` is *the line does not speak of it*.
-    pub fn get(&self, name: &str) -> Option<&PyValue> {
-        self.values.iter().rev().find(|(n, _)| n == name).map(|(_, v)| v)
-    }
-}
-
-/// Which kind of step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchKind {
-    /// One chunk of prompts.
-    Prefill,
-    /// A sample of the decode steps.
-    Decode,
-}
-
-/// One batch line.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
-    /// Which kind of step.
-    pub kind: BatchKind,
-    /// Name and value, in the order of the line.
-    pub fields: Vec<(String, String)>,
-}
-
-impl Batch {
-    /// The text of a field.
-    pub fn field(&self, name: &str) -> Option<&str> {
-        self.fields.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
-    }
-
-    /// A field as number; a percentage is divided by 100.
-    pub fn number(&self, name: &str) -> Option<f64> {
-        let text = self.field(name)?;
-        match text.strip_suffix('%') {
-            Some(percent) => percent.parse::<f64>().ok().map(|x| x / 100.0),
-            None => text.parse().ok(),
-        }
-    }
-
-    fn count(&self, name: &str) -> Option<u64> {
-        self.field(name)?.parse().ok()
-    }
-
-    /// Whether it is the one-token prompt of a health check.
-    pub fn is_health_probe(&self) -> bool {
-        self.kind == BatchKind::Prefill
-            && self.count("#new-seq") == Some(1)
-            && self.count("#new-token") == Some(1)
-            && self.count("#cached-token") == Some(0)
-    }
-
-    /// Whether every drafted token was rejected: speculation that only costs.
-    pub fn rejects_every_draft(&self) -> bool {
-        self.number("accept rate") == Some(0.0)
-    }
-}
-
-/// A prompt as the prefill lines show it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PromptSeen {
-    /// Tokens that were computed, chunk by chunk.
-    pub chunks: Vec<u64>,
-    /// Tokens taken from the prefix cache.
-    pub cached: u64,
-}
-
-impl PromptSeen {
-    /// Prompt length in tokens.
-    pub fn tokens(&self) -> u64 {
-        self.cached + self.chunks.iter().sum::<u64>()
-    }
-}
-
-/// Numbers that one line of a start tells.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Figures {
-    /// Ranks of the prefix.
-    pub ranks: Vec<(String, u32)>,
-    /// What they are about; empty where the line does not say.
-    pub about: String,
-    /// Name and value.
-    pub pairs: Vec<(String, String)>,
-}
-
-/// One start of the server.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Start {
-    /// Process id of the journal, where there is one.
-    pub pid: Option<u32>,
-    /// Line number of the arguments, counted from 1.
-    pub line: usize,
-    /// Resolved arguments.
-    pub args: ServerArgs,
-    /// What the server chose by itself: name, value, line number.
-    pub decided: Vec<(String, String, usize)>,
-    /// Numbers, such as sizes of memory pools.
-    pub figures: Vec<Figures>,
-    /// Whether the ready line came.
-    pub ready: bool,
-}
-
-/// A log as a whole.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LogReading {
-    /// Starts, oldest first; the last one is the current one.
-    pub starts: Vec<Start>,
-    /// Batches with their line number.
-    pub batches: Vec<(usize, Batch)>,
-    /// Highest restart counter of systemd.
-    pub restarts: Option<u32>,
-    /// Lines of units that systemd does not understand.
-    pub unit_warnings: Vec<String>,
-    /// Numbers of lines that are of a known kind and broken.
-    pub damaged: Vec<usize>,
-    /// Lines in all.
-    pub lines: usize,
-}
+/// Warnings that are kept; the rest is counted.
+pub const MAX_WARNINGS: usize = 200;
 
 /// Reads one line.
 pub fn read_line(line: &str) -> LogLine {
-    let (pid, ident, rest) = strip_journal(line);
-    let mut out = LogLine { time: None, ranks: Vec::new(), pid, said: Said::Other };
-    if ident == Some("systemd") {
-        out.said = systemd(rest);
-        return out;
+    read(line).0
+}
+
+/// The line, and its message where it is a warning or an error.
+fn read(line: &str) -> (LogLine, Option<String>) {
+    let (line, cut) = prefix::bounded(line, MAX_LINE);
+    let prefix = prefix::strip(&line);
+    let mut out = LogLine {
+        time: prefix.time.map(str::to_owned),
+        ranks: prefix.ranks,
+        pid: prefix.pid,
+        component: prefix.component,
+        level: prefix.level,
+        said: Said::Other,
+    };
+    if prefix.ident == Some("systemd") {
+        out.said = systemd(prefix.message);
+        return (out, None);
     }
-    let mut overprinted = false;
-    let mut message = rest;
-    if let Some((before, time, ranks, after)) = stamp(rest) {
-        overprinted = !before.trim().is_empty();
-        out.time = Some(time.to_owned());
-        out.ranks = ranks;
-        message = after;
+    out.said = said(prefix.message);
+    if let Said::Batch(batch) = &mut out.said {
+        batch.dp = out.ranks.iter().find(|(name, _)| name == "DP").map(|(_, rank)| *rank);
     }
-    out.said = said(strip_level(message));
-    if overprinted && out.said != Said::Other {
-        out.said = Said::Damaged;
+    if (prefix.overprinted || cut) && out.said != Said::Other {
+        out.said = match out.said {
+            // What came before the cut is still true.
+            Said::ServerArgs(args) => Said::ServerArgs(ServerArgs { complete: false, ..args }),
+            _ => Said::Damaged,
+        };
     }
-    out
+    let warned = (out.level >= Level::Warning).then(|| {
+        let text = prefix.message.get(..prefix::floor(prefix.message, 2000)).unwrap_or_default();
+        redact::text(text)
+    });
+    (out, warned)
 }
 
 /// Reads a whole log.
@@ -201,10 +69,17 @@ pub fn read_log(text: &str) -> LogReading {
     let mut reading = LogReading::default();
     // Decisions are printed before the arguments of the same start.
     let mut pending: Vec<(String, String, usize)> = Vec::new();
+    let mut pending_pid = None;
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         reading.lines = number;
-        let line = read_line(line);
+        let (line, warned) = read(line);
+        if let Some(warned) = warned {
+            reading.warnings_in_all += 1;
+            if reading.warnings.len() < MAX_WARNINGS {
+                reading.warnings.push((number, line.level, warned));
+            }
+        }
         let current = reading.starts.last_mut().filter(|s| !s.ready && (s.pid == line.pid || line.pid.is_none()));
         match line.said {
             Said::ServerArgs(args) => {
@@ -212,18 +87,48 @@ pub fn read_log(text: &str) -> LogReading {
                     reading.damaged.push(number);
                 }
                 let decided = std::mem::take(&mut pending);
-                reading.starts.push(Start { pid: line.pid, line: number, args, decided, ..Start::default() });
+                reading.starts.push(Start {
+                    pid: line.pid.or(line.component.map(|(_, pid)| pid)),
+                    line: number,
+                    time: line.time,
+                    args,
+                    decided,
+                    ..Start::default()
+                });
+            }
+            Said::EngineConfig(args, version) => {
+                if !args.complete {
+                    reading.damaged.push(number);
+                }
+                match reading.starts.last_mut() {
+                    Some(start) if start.config.is_none() => {
+                        start.version = version;
+                        start.config = Some((args, number));
+                    }
+                    // Every data-parallel engine prints the same.
+                    Some(start) if start.config.as_ref().is_some_and(|(a, _)| *a == args) => {}
+                    _ => reading.starts.push(Start {
+                        pid: line.pid,
+                        line: number,
+                        time: line.time,
+                        version,
+                        config: Some((args, number)),
+                        ..Start::default()
+                    }),
+                }
             }
             Said::Decided(pairs) => {
                 let entries = pairs.into_iter().map(|(name, value)| (name, value, number));
-                match current {
-                    Some(start) => start.decided.extend(entries),
-                    None => pending.extend(entries),
+                if let Some(start) = current {
+                    start.decided.extend(entries);
+                } else {
+                    pending_pid = line.pid;
+                    pending.extend(entries);
                 }
             }
             Said::Figures(about, pairs) => {
                 if let Some(start) = current {
-                    start.figures.push(Figures { ranks: line.ranks, about, pairs });
+                    start.figures.push(Figures { line: number, ranks: line.ranks, about, pairs });
                 }
             }
             Said::Ready => {
@@ -232,15 +137,27 @@ pub fn read_log(text: &str) -> LogReading {
                 }
             }
             Said::Batch(batch) => reading.batches.push((number, batch)),
+            Said::Speculation(window) => match reading.speculation.last_mut() {
+                // The places may stand on a line of their own.
+                Some((_, before)) if window.is_only_positions() && before.per_position.is_empty() => {
+                    before.per_position = window.per_position;
+                }
+                _ => reading.speculation.push((number, window)),
+            },
+            Said::Load(pairs) => reading.load = Some((number, pairs)),
             Said::Restarting(count) => reading.restarts = reading.restarts.max(Some(count)),
-            Said::UnitWarning(text) => reading.unit_warnings.push(text),
+            Said::UnitWarning(text) => reading.unit_warnings.push(redact::text(&text)),
             Said::Damaged => reading.damaged.push(number),
             Said::Other => {}
         }
     }
     if !pending.is_empty() {
-        // The arguments line of this start is missing or still to come.
-        reading.starts.push(Start { decided: pending, ..Start::default() });
+        match reading.starts.last_mut() {
+            // A line of the process that runs, printed late.
+            Some(start) if pending_pid.is_none() || start.pid == pending_pid => start.decided.append(&mut pending),
+            // The arguments line of this start is missing or still to come.
+            _ => reading.starts.push(Start { pid: pending_pid, decided: pending, ..Start::default() }),
+        }
     }
     reading
 }
@@ -248,65 +165,28 @@ pub fn read_log(text: &str) -> LogReading {
 /// The prompts of single requests; health probes and batches of several requests are left out.
 pub fn prompts(batches: &[(usize, Batch)]) -> Vec<PromptSeen> {
     let mut out: Vec<PromptSeen> = Vec::new();
-    let mut still_pending = None;
+    // For each data-parallel rank: tokens still to come, and the prompt that they belong to.
+    let mut open: BTreeMap<Option<u32>, (u64, usize)> = BTreeMap::new();
     for (_, batch) in batches.iter().filter(|(_, b)| b.kind == BatchKind::Prefill && !b.is_health_probe()) {
         let (Some(1), Some(new)) = (batch.count("#new-seq"), batch.count("#new-token")) else {
-            still_pending = None;
+            open.remove(&batch.dp);
             continue;
         };
         let pending = batch.count("#pending-token").unwrap_or(0);
-        match (still_pending, out.last_mut()) {
-            (Some(left), Some(prompt)) if left == pending + new => prompt.chunks.push(new),
-            _ => out.push(PromptSeen { chunks: vec![new], cached: batch.count("#cached-token").unwrap_or(0) }),
-        }
-        still_pending = (pending > 0).then_some(pending);
+        let at = match open.get(&batch.dp) {
+            Some((left, at)) if Some(*left) == pending.checked_add(new) => *at,
+            _ => {
+                out.push(PromptSeen { chunks: Vec::new(), cached: batch.count("#cached-token").unwrap_or(0) });
+                out.len() - 1
+            }
+        };
+        out[at].chunks.push(new);
+        match pending {
+            0 => open.remove(&batch.dp),
+            left => open.insert(batch.dp, (left, at)),
+        };
     }
     out
-}
-
-/// Takes `Jun 18 11:02:15 host bash[165790]: ` off: pid, identifier, rest.
-fn strip_journal(line: &str) -> (Option<u32>, Option<&str>, &str) {
-    let plain = (None, None, line);
-    let Some((head, rest)) = line.split_once("]: ") else { return plain };
-    let Some((head, pid)) = head.rsplit_once('[') else { return plain };
-    let (Ok(pid), Some((place, ident))) = (pid.parse(), head.rsplit_once(' ')) else { return plain };
-    let short =
-        place.split_whitespace().count() == 4 && place.split_whitespace().nth(2).is_some_and(|t| t.contains(':'));
-    let iso = place.split_whitespace().count() == 2 && place.contains('T');
-    if short || iso { (Some(pid), Some(ident), rest) } else { plain }
-}
-
-type Stamp<'a> = (&'a str, &'a str, Vec<(String, u32)>, &'a str);
-
-/// Finds `[2026-06-18 11:02:15 TP2]`: what stands before it, time, ranks, what follows.
-fn stamp(text: &str) -> Option<Stamp<'_>> {
-    let open = text.find("[20")?;
-    let (inside, after) = text[open + 1..].split_once(']')?;
-    let time = inside.get(..19)?;
-    let shape = |i: usize, c: u8| time.as_bytes()[i] == c;
-    if !(shape(4, b'-') && shape(7, b'-') && shape(13, b':') && shape(16, b':')) {
-        return None;
-    }
-    let ranks = inside[19..]
-        .split_whitespace()
-        .filter_map(|word| {
-            let digits = word.find(|c: char| c.is_ascii_digit())?;
-            Some((word[..digits].to_owned(), word[digits..].parse().ok()?))
-        })
-        .collect();
-    Some((&text[..open], time, ranks, after.trim_start()))
-}
-
-/// Takes `WARNING server_args.py:1252: ` off.
-fn strip_level(text: &str) -> &str {
-    let Some((level, rest)) = text.split_once(' ') else { return text };
-    if !matches!(level, "DEBUG" | "INFO" | "WARNING" | "ERROR" | "CRITICAL") {
-        return text;
-    }
-    match rest.split_once(": ") {
-        Some((place, message)) if place.contains(".py:") && !place.contains(' ') => message,
-        _ => rest,
-    }
 }
 
 fn systemd(text: &str) -> Said {
@@ -322,17 +202,34 @@ fn said(message: &str) -> Said {
         return Said::Ready;
     }
     if let Some((_, call)) = message.split_once("server_args=") {
-        return python_literal::call(call).map_or(Said::Damaged, |c| Said::ServerArgs(arguments(c)));
+        return python_literal::call(call)
+            .map_or(Said::Damaged, |c| Said::ServerArgs(arguments(c.arguments, c.complete, ArgsForm::All)));
+    }
+    if let Some((_, dict)) = message.split_once("non-default args: ") {
+        return python_literal::dict(dict)
+            .map_or(Said::Damaged, |pairs| Said::ServerArgs(arguments(pairs, true, ArgsForm::NonDefault)));
+    }
+    if let Some((head, config)) =
+        message.split_once(" LLM engine (v").and_then(|(_, rest)| rest.split_once(") with config: "))
+    {
+        let (pairs, complete) = python_literal::keywords(config);
+        return Said::EngineConfig(arguments(pairs, complete, ArgsForm::All), Some(head.to_owned()));
     }
     for (name, kind) in [("Prefill batch", BatchKind::Prefill), ("Decode batch", BatchKind::Decode)] {
         if let Some(at) = message.find(name) {
             let clean = at == 0;
             let fields = pairs(message[at + name.len()..].trim_start_matches([',', '.', ' ']), ": ");
             return match fields {
-                Some(fields) if clean => Said::Batch(Batch { kind, fields }),
+                Some(fields) if clean => Said::Batch(Batch { kind, fields, dp: None }),
                 _ => Said::Damaged,
             };
         }
+    }
+    if message.starts_with("SpecDecoding metrics: ") || message.starts_with("Per-position acceptance rate: ") {
+        return speculation(message).map_or(Said::Damaged, Said::Speculation);
+    }
+    if let Some((_, rest)) = message.split_once("Avg prompt throughput: ").filter(|_| message.starts_with("Engine ")) {
+        return pairs(&format!("Avg prompt throughput: {rest}"), ": ").map_or(Said::Damaged, Said::Load);
     }
     let decided = decisions(message);
     if !decided.is_empty() {
@@ -341,16 +238,63 @@ fn said(message: &str) -> Said {
     figures(message).unwrap_or(Said::Other)
 }
 
-fn arguments(call: python_literal::Call) -> ServerArgs {
-    let mut args = ServerArgs { complete: call.complete, ..ServerArgs::default() };
-    for (name, value) in call.arguments {
-        if is_secret(&name) && value != PyValue::None {
+fn arguments(pairs: Vec<(String, PyValue)>, complete: bool, form: ArgsForm) -> ServerArgs {
+    let mut args = ServerArgs { complete, form, ..ServerArgs::default() };
+    for (name, value) in pairs {
+        if redact::is_secret_name(&name) && value != PyValue::None {
             args.withheld.push(name);
         } else {
-            args.values.push((name, value));
+            args.values.push((name, clean(value)));
         }
     }
     args
+}
+
+/// A value without the secrets that it shows by their own form or name.
+fn clean(value: PyValue) -> PyValue {
+    match value {
+        PyValue::Str(text) => PyValue::Str(redact::text(&text)),
+        PyValue::Other(text) => PyValue::Other(redact::text(&text)),
+        PyValue::List(items) => PyValue::List(items.into_iter().map(clean).collect()),
+        PyValue::Dict(pairs) => PyValue::Dict(
+            pairs
+                .into_iter()
+                .map(|(key, value)| {
+                    let secret = redact::is_secret_name(&key.to_string()) && value != PyValue::None;
+                    let value = if secret { PyValue::Str(redact::MARK.to_owned()) } else { clean(value) };
+                    (key, value)
+                })
+                .collect(),
+        ),
+        other => other,
+    }
+}
+
+/// `Mean acceptance length: 3.74, …, Per-position acceptance rate: 0.983, 0.897, …`.
+fn speculation(message: &str) -> Option<Speculation> {
+    let mut out = Speculation::default();
+    let mut in_list = false;
+    let text = message.strip_prefix("SpecDecoding metrics: ").unwrap_or(message);
+    for piece in text.trim_end().trim_end_matches(',').split(", ") {
+        let Some((name, value)) = piece.split_once(": ") else {
+            if !in_list {
+                return None;
+            }
+            out.per_position.push(piece.trim().parse().ok()?);
+            continue;
+        };
+        let number = value.split([' ', '%']).next().unwrap_or_default();
+        in_list = name == "Per-position acceptance rate";
+        match name {
+            "Mean acceptance length" => out.mean_length = Some(number.parse().ok()?),
+            "Accepted" => out.accepted = Some(number.parse().ok()?),
+            "Drafted" => out.drafted = Some(number.parse().ok()?),
+            "Per-position acceptance rate" => out.per_position.push(number.parse().ok()?),
+            "Avg Draft acceptance rate" => out.stated = Some(number.parse::<f64>().ok()? / 100.0),
+            _ => {}
+        }
+    }
+    Some(out)
 }
 
 /// `key: value` pairs split at `, `; `None` if a piece is no pair. A trailing comma is no piece.
@@ -366,6 +310,12 @@ fn pairs(text: &str, between: &str) -> Option<Vec<(String, String)>> {
 
 /// `about: a=1, b=2`, `about. a b=1 GB` or `a=1, b=2`.
 fn figures(message: &str) -> Option<Said> {
+    if let Some(tokens) = message.strip_prefix("GPU KV cache size: ").and_then(|m| m.strip_suffix(" tokens")) {
+        return Some(Said::Figures(
+            "GPU KV cache size".to_owned(),
+            vec![("tokens".to_owned(), tokens.replace(',', ""))],
+        ));
+    }
     let at = message.find('=')?;
     let start = message[..at].rfind([':', '.', ',']).filter(|&i| message[i + 1..].starts_with(' '));
     let (about, rest) = match start {
@@ -374,48 +324,6 @@ fn figures(message: &str) -> Option<Said> {
     };
     let list = pairs(&rest.trim_end_matches('.').replace(" GB. ", " GB, ").replace(" s. ", " s, "), "=")?;
     Some(Said::Figures(about.to_owned(), list))
-}
-
-/// Values that the server chose, from the words of its own announcement.
-fn decisions(message: &str) -> Vec<(String, String)> {
-    let mut out = Vec::new();
-    let first_word = message.split(' ').next().unwrap_or_default();
-    if first_word == "Set" && message.contains(" backends for ") {
-        let group = message[4..].split(" backends for ").next().unwrap_or_default();
-        let list = message.rsplit_once(": ").and_then(|(_, list)| pairs(list.trim_end_matches('.'), "="));
-        for (part, value) in list.unwrap_or_default() {
-            out.push((format!("{}_{part}_backend", snake(group)), value));
-        }
-        return out;
-    }
-    if matches!(first_word, "Use" | "Using") {
-        let rest = message[first_word.len()..].trim_start();
-        if let Some((value, name)) = rest.split_once(" as ") {
-            let name: String = name.split([',', '.']).next().unwrap_or_default().split(" for ").take(1).collect();
-            out.push((snake(&name), value.to_owned()));
-        } else if let Some((value, _)) = rest.split_once(" attention backend") {
-            out.push(("attention_backend".to_owned(), value.to_owned()));
-        }
-    }
-    for opening in ["Setting ", "setting ", "Set "] {
-        let at = match opening {
-            "setting " => message.find(", setting ").map(|i| i + 2),
-            _ => message.starts_with(opening).then_some(0),
-        };
-        let Some((name, value)) = at.and_then(|i| message[i + opening.len()..].split_once(" to ")) else { continue };
-        let value = value.split([' ', ',']).next().unwrap_or_default().trim_end_matches('.');
-        if !value.is_empty() && name.split(' ').count() <= 5 {
-            out.push((snake(name), value.to_owned()));
-        }
-    }
-    if let Some(what) = message.strip_prefix("Auto-detected ") {
-        out.push(("auto_detected".to_owned(), what.trim_end_matches('.').to_owned()));
-    }
-    out
-}
-
-fn snake(name: &str) -> String {
-    name.trim().to_lowercase().replace([' ', '-'], "_")
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 /// Nesting that is read; deeper text is kept as it is.
 const MAX_DEPTH: usize = 32;
 
@@ -34,6 +36,22 @@ impl PyValue {
         match self {
             Self::Str(s) => Some(s),
             _ => None,
+        }
+    }
+
+    /// The same value in JSON. A member of an enum becomes its own name; other text stays text.
+    pub fn to_json(&self) -> Value {
+        match self {
+            Self::None => Value::Null,
+            Self::Bool(b) => Value::Bool(*b),
+            Self::Int(n) => Value::from(*n),
+            Self::Float(x) => {
+                serde_json::Number::from_f64(*x).map_or_else(|| Value::from(x.to_string()), Value::Number)
+            }
+            Self::Str(s) => Value::from(s.as_str()),
+            Self::Other(s) => Value::from(member(s)),
+            Self::List(items) => items.iter().map(Self::to_json).collect(),
+            Self::Dict(items) => Value::Object(items.iter().map(|(k, v)| (k.to_string(), v.to_json())).collect()),
         }
     }
 
@@ -74,6 +92,12 @@ impl fmt::Display for PyValue {
     }
 }
 
+/// `<Mode.FULL: 'full'>` is `FULL`; anything else is itself.
+fn member(text: &str) -> &str {
+    let inside = text.strip_prefix('<').and_then(|t| t.strip_suffix('>')).and_then(|t| t.split_once(':'));
+    inside.and_then(|(path, _)| path.split_once('.')).map_or(text, |(_, name)| name)
+}
+
 /// A call with keyword arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
@@ -90,24 +114,25 @@ pub fn call(text: &str) -> Option<Call> {
     let mut cursor = Cursor { rest: text.trim_start() };
     let name = cursor.name()?;
     cursor.eat('(').then_some(())?;
-    let mut arguments = Vec::new();
-    let complete = loop {
-        cursor.space();
-        if cursor.eat(')') {
-            break true;
-        }
-        let Some(key) = cursor.name() else { break false };
-        if !cursor.eat('=') {
-            break false;
-        }
-        let Some(value) = cursor.value(0) else { break false };
-        arguments.push((key, value));
-        cursor.space();
-        if !cursor.eat(',') && !cursor.rest.starts_with(')') {
-            break false;
-        }
-    };
+    let (arguments, complete) = cursor.keywords(Some(')'));
     Some(Call { name, arguments, complete })
+}
+
+/// Reads `key=value, …` to the end of the text: what came, and whether it was whole.
+pub fn keywords(text: &str) -> (Vec<(String, PyValue)>, bool) {
+    Cursor { rest: text.trim() }.keywords(None)
+}
+
+/// Reads the dict at the start of the text, whatever follows it; `None` if there is no whole one.
+pub fn dict(text: &str) -> Option<Vec<(String, PyValue)>> {
+    let mut cursor = Cursor { rest: text.trim_start() };
+    if !cursor.rest.starts_with('{') {
+        return None;
+    }
+    match cursor.value(0)? {
+        PyValue::Dict(pairs) => Some(pairs.into_iter().map(|(k, v)| (k.to_string(), v)).collect()),
+        _ => None,
+    }
 }
 
 /// Reads one value that fills the whole text.
@@ -122,6 +147,33 @@ struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
+    /// Keyword arguments up to `close`, or to the end where there is none; false if they broke off.
+    fn keywords(&mut self, close: Option<char>) -> (Vec<(String, PyValue)>, bool) {
+        let mut arguments = Vec::new();
+        loop {
+            self.space();
+            match close {
+                Some(close) if self.eat(close) => return (arguments, true),
+                None if self.rest.is_empty() => return (arguments, true),
+                _ => {}
+            }
+            let Some(key) = self.name() else { return (arguments, false) };
+            if !self.eat('=') {
+                return (arguments, false);
+            }
+            let Some(value) = self.value(0) else { return (arguments, false) };
+            arguments.push((key, value));
+            self.space();
+            let ends = match close {
+                Some(close) => self.rest.starts_with(close),
+                None => self.rest.is_empty(),
+            };
+            if !self.eat(',') && !ends {
+                return (arguments, false);
+            }
+        }
+    }
+
     fn space(&mut self) {
         self.rest = self.rest.trim_start();
     }
@@ -270,6 +322,7 @@ mod tests {
     use super::PyValue::{Bool, Dict, Float, Int, List, None as Nothing, Other, Str};
     use super::*;
     use proptest::prelude::*;
+    use serde_json::json;
 
     fn check(text: &str, expect: PyValue) {
         assert_eq!(literal(text), Some(expect), "{text}");
@@ -329,6 +382,28 @@ mod tests {
     }
 
     #[test]
+    fn arguments_without_a_call_and_a_dict_with_a_rest() {
+        let (pairs, whole) = keywords("model='m, x', dtype=torch.bfloat16, k={'a': [1]}, c=C(b=1)");
+        assert!(whole);
+        let names: Vec<&str> = pairs.iter().map(|(n, _)| n.as_str()).collect();
+        assert_eq!(names, ["model", "dtype", "k", "c"]);
+        assert_eq!(keywords("a=1, b='cut"), (vec![("a".to_owned(), Int(1))], false));
+        assert_eq!(dict("{'a': 1} and more"), Some(vec![("a".to_owned(), Int(1))]));
+        assert_eq!((dict("{'a': "), dict("[1]"), dict("{1, 2}")), (None, None, None));
+    }
+
+    #[test]
+    fn values_in_json() {
+        for (text, expect) in [
+            ("<CUDAGraphMode.FULL_AND_PIECEWISE: (2, 1)>", json!("FULL_AND_PIECEWISE")),
+            ("<Other>", json!("<Other>")),
+            ("{'a': [None, True, 1.5, ''], 2: nan}", json!({"a": [null, true, 1.5, ""], "2": "NaN"})),
+        ] {
+            assert_eq!(literal(text).unwrap().to_json(), expect, "{text}");
+        }
+    }
+
+    #[test]
     fn deep_nesting_ends() {
         let text = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
         assert!(literal(&text).is_some());
@@ -339,6 +414,7 @@ mod tests {
         fn any_text_is_read_without_a_panic(text in ".{0,200}") {
             let _ = literal(&text);
             let _ = call(&format!("A({text}"));
+            let _ = (keywords(&text), dict(&format!("{{{text}")));
         }
 
         #[test]

@@ -7,19 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// Names whose values are never kept. `SGLang` answers them in clear.
-const SECRETS: [&str; 10] = [
-    "api_key",
-    "admin_api_key",
-    "hf_token",
-    "auth_token",
-    "access_token",
-    "password",
-    "secret",
-    "authorization",
-    "ssl_keyfile_password",
-    "grpc_auth",
-];
+use crate::redact;
 
 /// One value with its source.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,33 +79,37 @@ fn add_internal(values: &mut BTreeMap<String, InfoValue>, name: String, value: V
     values.insert(name, InfoValue { value, source: InfoSource::InternalState, asked });
 }
 
-/// Whether the name is one of a secret.
-pub fn is_secret(name: &str) -> bool {
-    let name = name.trim_start_matches('-').to_ascii_lowercase().replace('-', "_");
-    SECRETS.iter().any(|s| name == *s || (name.ends_with(s) && name[..name.len() - s.len()].ends_with('_')))
-}
-
 /// Takes secrets out of an object, at any depth; a secret that is null stays, because it says "not set".
+///
+/// Text that shows a secret by its own form, such as an URL with a password, is redacted in place.
 pub fn withhold(object: &mut Map<String, Value>, path: &str, withheld: &mut Vec<String>) {
     object.retain(|name, value| {
-        let secret = is_secret(name) && !value.is_null();
+        // Numbers and truth values are no secrets: `first_token: 5`.
+        let secret = redact::is_secret_name(name)
+            && match value {
+                Value::String(text) => !text.is_empty(),
+                other => other.is_array() || other.is_object(),
+            };
         if secret {
             withheld.push(format!("{path}{name}"));
         }
         !secret
     });
     for (name, value) in object.iter_mut() {
-        match value {
-            Value::Object(inner) => withhold(inner, &format!("{path}{name}."), withheld),
-            Value::Array(items) => {
-                for (i, item) in items.iter_mut().enumerate() {
-                    if let Value::Object(inner) = item {
-                        withhold(inner, &format!("{path}{name}.{i}."), withheld);
-                    }
-                }
+        within(value, &format!("{path}{name}."), withheld);
+    }
+}
+
+fn within(value: &mut Value, path: &str, withheld: &mut Vec<String>) {
+    match value {
+        Value::Object(inner) => withhold(inner, path, withheld),
+        Value::Array(items) => {
+            for (i, item) in items.iter_mut().enumerate() {
+                within(item, &format!("{path}{i}."), withheld);
             }
-            _ => {}
         }
+        Value::String(text) => *text = redact::text(text),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -177,13 +169,10 @@ mod tests {
     }
 
     #[test]
-    fn names_of_secrets_and_look_alikes() {
-        for name in ["api_key", "--api-key", "API_KEY", "router_api_key", "hf-token", "ssl_keyfile_password"] {
-            assert!(is_secret(name), "{name}");
-        }
-        for name in ["max_total_tokens", "tokenizer_path", "kv_cache_dtype", "random_seed", "chunked_prefill_size"] {
-            assert!(!is_secret(name), "{name}");
-        }
+    fn a_url_with_a_password_is_kept_without_it() {
+        let info = read(json!({"dist": {"urls": ["redis://u:pw12345@h:1/0"]}, "first_token": 5})).unwrap();
+        assert_eq!(info.get("dist"), Some(&json!({"urls": ["redis://u:[redacted]@h:1/0"]})));
+        assert_eq!(info.get("first_token"), Some(&json!(5)));
     }
 
     #[test]

@@ -27,7 +27,8 @@ const ALIASES: &[(&str, &str)] = &[
     ("tokenizer", "tokenizer_path"),
     ("max_running_request", "max_running_requests"),
     ("speculative_algo", "speculative_algorithm"),
-    ("log_requests_target", "log_requests_target"),
+    ("max_seq_len", "max_model_len"),
+    ("context_len", "context_length"),
 ];
 
 /// Every value of a configuration answer; where an inner state says otherwise, the inner state counts.
@@ -55,19 +56,58 @@ pub fn observed(answer: &Value) -> BTreeMap<String, Value> {
 pub fn same(text: &str, value: &Value) -> bool {
     match value {
         Value::Bool(b) => truth(text) == Some(*b),
-        Value::Number(n) => text.parse::<f64>().is_ok_and(|t| n.as_f64() == Some(t)),
-        Value::String(s) => s == text || numbers_equal(s, text),
+        Value::Number(n) => text.parse::<f64>().is_ok_and(|t| n.as_f64() == Some(t)) || human(text) == n.as_f64(),
+        Value::String(s) => s == text || numbers_equal(s, text) || same_type(s, text) || same_json(s, text),
         Value::Null => matches!(text, "None" | "null" | "none"),
         Value::Array(items) => {
             let words: Vec<&str> = text.split_whitespace().collect();
             words.len() == items.len() && words.iter().zip(items).all(|(w, v)| same(w, v))
+                || matches!(items.as_slice(), [one] if same(text, one))
+                || same_json(text, &value.to_string())
         }
         Value::Object(_) => serde_json::from_str::<Value>(text).is_ok_and(|t| t == *value),
     }
 }
 
+/// Whether two texts of one flag mean the same: equal, the same number, or the same JSON.
+pub fn same_text(a: &str, b: &str) -> bool {
+    a == b || numbers_equal(a, b) || same_json(a, b)
+}
+
+/// Whether two reported values mean the same: one source may write `"8"` where another writes `8`.
+pub fn same_value(a: &Value, b: &Value) -> bool {
+    a == b || same(&shown(a), b) || same(&shown(b), a)
+}
+
 fn numbers_equal(a: &str, b: &str) -> bool {
     matches!((a.parse::<f64>(), b.parse::<f64>()), (Ok(x), Ok(y)) if x == y)
+}
+
+/// `torch.bfloat16` is `bfloat16`, and `half` is `float16`.
+fn same_type(a: &str, b: &str) -> bool {
+    let plain = |t: &str| match t.strip_prefix("torch.").unwrap_or(t) {
+        "half" => "float16".to_owned(),
+        "float" => "float32".to_owned(),
+        other => other.to_owned(),
+    };
+    plain(a) == plain(b)
+}
+
+fn same_json(a: &str, b: &str) -> bool {
+    let read = |t: &str| t.starts_with(['{', '[']).then(|| serde_json::from_str::<Value>(t).ok()).flatten();
+    matches!((read(a), read(b)), (Some(x), Some(y)) if x == y)
+}
+
+/// `8k` and `1M` as some servers read them: a small letter counts thousands, a large one powers of 1024.
+fn human(text: &str) -> Option<f64> {
+    let unit = match text.chars().last()? {
+        'k' => 1e3,
+        'm' => 1e6,
+        'K' => 1024.0,
+        'M' => 1024.0 * 1024.0,
+        _ => return None,
+    };
+    text[..text.len() - 1].parse::<f64>().ok().map(|n| n * unit)
 }
 
 fn truth(text: &str) -> Option<bool> {
@@ -113,6 +153,12 @@ mod tests {
             ("16 32", json!([16, 32]), true),
             ("{\"a\": 1}", json!({"a": 1}), true),
             ("x", json!(null), false),
+            ("deepseek v4", json!(["deepseek v4"]), true),
+            ("[16, 32]", json!([16, 32]), true),
+            ("8k", json!(8000), true),
+            ("8K", json!(8192), true),
+            ("half", json!("torch.float16"), true),
+            ("{\"a\":1}", json!("{\"a\": 1}"), true),
         ] {
             assert_eq!(same(text, &value), expect, "{text} {value}");
         }

@@ -5,7 +5,10 @@
 
 pub mod compare;
 pub mod declared;
+pub mod diff;
 pub mod flags;
+pub mod knowledge;
+pub mod observed;
 pub mod read;
 pub mod service;
 pub mod survey;
@@ -121,12 +124,20 @@ pub enum Known {
     },
 }
 
-/// What the comparison of the three layers says.
+/// What the comparison of the three layers says; graver before less grave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowStatus {
     /// The layers disagree.
     Differs,
+    /// It does not go together with another setting.
+    ConflictsWith,
+    /// Accepted, and without the effect that was asked for.
+    AcceptedButOff,
+    /// Not a known name, and one or two letters away from one.
+    LooksMisspelt,
+    /// Set, and read by nothing in this version.
+    UnknownToThisVersion,
     /// A later layer replaced an earlier one.
     OverriddenBy,
     /// Given more than once with different values; the last one counts.
@@ -135,6 +146,13 @@ pub enum RowStatus {
     UnknownBecause,
     /// Only one layer speaks of it.
     OneSource,
+    /// Nobody set it, and its default counts.
+    DefaultInEffect,
     /// All layers that speak of it agree.
     Agrees,
+}
+
+/// Whether a row needs a look: the "7" of "7 of 431 matter".
+pub fn matters(row: &Row) -> bool {
+    row.status < RowStatus::OneSource
 }

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
-use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus};
+use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, matters};
 use crate::ui::derived::proven_after_reading;
 use crate::ui::text;
 use crate::ui::theme::Role;
@@ -33,11 +33,6 @@ impl<'a> Rows<'a> {
         rows.sort_by_key(|r| r.status);
         Self { rows, targets: view.state.targets.len() }
     }
-}
-
-/// Whether a row needs a look.
-pub fn matters(status: RowStatus) -> bool {
-    !matches!(status, RowStatus::OneSource | RowStatus::Agrees)
 }
 
 impl Source for Rows<'_> {
@@ -75,7 +70,7 @@ impl Source for Rows<'_> {
         let r = self.rows[i];
         let (word, role) = status_words(r.status);
         let mut cells = vec![
-            Cell::of(r.name.clone(), if matters(r.status) { Role::Strong } else { Role::Text }),
+            Cell::of(r.name.clone(), if matters(r) { Role::Strong } else { Role::Text }),
             claim_cell(r.declared.as_ref()),
             claim_cell(r.effective.as_ref()),
             claim_cell(r.observed.as_ref()),
@@ -103,10 +98,15 @@ fn claim_cell(claim: Option<&Claim>) -> Cell {
 fn status_words(status: RowStatus) -> (&'static str, Role) {
     match status {
         RowStatus::Differs => ("DIFFERS", Role::Bad),
+        RowStatus::ConflictsWith => ("CONFLICTS", Role::Bad),
+        RowStatus::AcceptedButOff => ("no effect", Role::Warn),
+        RowStatus::LooksMisspelt => ("misspelt?", Role::Warn),
+        RowStatus::UnknownToThisVersion => ("not read", Role::Warn),
         RowStatus::OverriddenBy => ("overridden", Role::Warn),
         RowStatus::GivenTwice => ("twice", Role::Warn),
         RowStatus::UnknownBecause => ("unknown", Role::Unknown),
         RowStatus::OneSource => ("one source", Role::Dim),
+        RowStatus::DefaultInEffect => ("default", Role::Dim),
         RowStatus::Agrees => ("agrees", Role::Good),
     }
 }
@@ -125,7 +125,7 @@ pub fn server_words(status: ServerStatus) -> (&'static str, Role) {
 pub fn heading(view: &View<'_>) -> Heading {
     let truths: Vec<_> = view.state.targets.values().filter_map(|t| t.truth.as_ref()).collect();
     let all: usize = truths.iter().map(|t| t.rows.len()).sum();
-    let matter = truths.iter().flat_map(|t| &t.rows).filter(|r| matters(r.status)).count();
+    let matter = truths.iter().flat_map(|t| &t.rows).filter(|r| matters(r)).count();
     let summary = if truths.is_empty() { String::new() } else { format!("{matter} of {all} matter") };
     Heading { summary, at: truths.iter().map(|t| t.at).min(), stale_after_s: Some(STALE_S) }
 }
