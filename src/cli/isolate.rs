@@ -13,7 +13,7 @@ use crate::cli::json::{ErrorCode, Number, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::engine::state::State;
-use crate::isolate::exit;
+use crate::isolate::exit::{self, Conclusion};
 use crate::isolate::search::Ending;
 use crate::isolate::verdict::{ArmCount, Finding, Subject, SubjectKind, Symptom, Verdict};
 
@@ -37,7 +37,8 @@ pub struct IsolateReport {
 pub struct SymptomRow {
     /// Failure rate with everything as found.
     pub rate: Number,
-    /// Lower Wilson bound (95 %) of that rate.
+    /// Lower Wilson bound (95 %) of that rate, on counts that are deflated because trials of one boot share its
+    /// luck. It is lower than the bound that `recall` reports for the same trials, which counts each as independent.
     pub lower: Number,
     /// Trials that count.
     pub trials: u32,
@@ -86,7 +87,7 @@ impl Report for IsolateReport {
 pub fn isolate_report(state: &State) -> IsolateReport {
     IsolateReport {
         symptom: state.symptom.as_ref().map(symptom_row),
-        floor: Number(floor(state)),
+        floor: Number(exit::floor(state)),
         verdicts: state.verdicts.iter().map(|v| verdict_row(v)).collect(),
         explanations: state
             .verdicts
@@ -97,14 +98,13 @@ pub fn isolate_report(state: &State) -> IsolateReport {
     }
 }
 
-/// The exit status of a search, as `isolate::exit` says; where nothing was measured, too little was
-/// seen to say that there is no finding.
+/// The exit status of a search.
 pub fn status(state: &State) -> Status {
-    match exit::exit_status(state) {
-        exit::GUILTY => Status::Finding,
-        exit::UNEXPLAINED => Status::NoVerdict,
-        exit::NO_FINDING if state.symptom.is_some() => Status::Done,
-        _ => Status::World,
+    match exit::conclusion(state) {
+        Conclusion::Guilty => Status::Finding,
+        Conclusion::Unexplained => Status::NoVerdict,
+        Conclusion::NoFinding => Status::Done,
+        Conclusion::WorldFailed => Status::World,
     }
 }
 
@@ -158,7 +158,7 @@ fn symptom_text(report: &IsolateReport, style: Style) -> String {
         (style.good("no symptom:"), "not above")
     };
     format!(
-        "{word} {} of {} trials fail; the lower bound {} is {relation} the floor of {}",
+        "{word} {} of {} trials fail; the lower bound {} over boots is {relation} the floor of {}",
         percent(symptom.rate),
         symptom.trials,
         percent(symptom.lower),
@@ -189,10 +189,6 @@ fn cells(row: &VerdictRow) -> Vec<Cell> {
 fn count_text(count: ArmCount) -> String {
     let void = if count.void > 0 { format!(" ({} void)", count.void) } else { String::new() };
     format!("{}/{} fail{void}", count.fail, count.n)
-}
-
-fn floor(state: &State) -> f64 {
-    state.case.as_ref().map_or_else(|| crate::case::RecallSpec::default().floor, |case| case.recall.floor)
 }
 
 fn symptom_row(symptom: &Symptom) -> SymptomRow {
@@ -263,7 +259,7 @@ mod tests {
     fn text_names_the_symptom_and_every_verdict() {
         let report = isolate_report(&state(Some(0.44), &[Finding::Guilty, Finding::Acquitted]));
         insta::assert_snapshot!(text(&report, Style::PLAIN), @r"
-        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % is above the floor of 15.0 %
+        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % over boots is above the floor of 15.0 %
 
         verdict    subject                   on        off  boots on/off  bound
         guilty     patch-0  15/24 fail (2 void)  1/24 fail           4/4  0.014

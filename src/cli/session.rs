@@ -480,7 +480,7 @@ mod tests {
         insta::assert_snapshot!(show_text(&session_show_report(&state), &state, Style::PLAIN), @r#"
         monday began 2026-05-01T12:00:00Z, 3 events, case loss
 
-        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % is above the floor of 15.0 %
+        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % over boots is above the floor of 15.0 %
 
         verdict    subject                          on        off  boots on/off  bound
         guilty     triton-indexer  15/24 fail (2 void)  1/24 fail           4/4  0.014

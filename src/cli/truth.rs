@@ -15,6 +15,7 @@ use crate::cli::table::{Cell, Mark, table};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::State;
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth};
+use crate::untrusted::Untrusted;
 
 /// Characters of a value that the text form shows.
 const SHOWN: usize = 48;
@@ -242,7 +243,7 @@ fn claim_text(claim: Option<&ClaimRow>) -> String {
         (_, KnownWord::Unknown) => return "?".to_owned(),
         (None, KnownWord::Yes) => "(unset)".to_owned(),
         (Some(value), KnownWord::Yes) if value.is_empty() => "\"\"".to_owned(),
-        (Some(value), KnownWord::Yes) => crate::untrusted::Untrusted::from(value.as_str()).visible(SHOWN),
+        (Some(value), KnownWord::Yes) => Untrusted::from(value.as_str()).visible(SHOWN),
     };
     match claim.line {
         Some(line) => format!("{value} (line {line})"),
@@ -300,6 +301,16 @@ mod tests {
                 "1 of 2 values disagree, 1 could not be told, 0 agree",
             ]
         );
+    }
+
+    #[test]
+    fn names_notes_and_reasons_were_printed_raw() {
+        let mut report = truth_report(&fixture::full_state());
+        report.rows[0].name = "A\u{1b}[2J".into();
+        report.rows[0].note = "set by \u{7}x".into();
+        report.targets[0].target = "s\nt".into();
+        assert!(!text(&report, Style::PLAIN).chars().any(|c| c.is_control() && c != '\n'));
+        assert!(text(&report, Style::PLAIN).contains("s⏎t"));
     }
 
     #[test]

@@ -89,6 +89,9 @@ pub enum Command {
     /// Show the patch risk table, import a diff, or explain a risk
     Patches(PatchesArgs),
     /// Run recall trials, or import a conversation
+    ///
+    /// The lower bound that it prints counts each trial as independent; trials of one boot share its luck, so
+    /// `isolate`, which counts boots, reports a lower one for the same trials.
     Recall(RecallArgs),
     /// Run microtests of the kernels' arithmetic
     Micro(MicroArgs),
@@ -107,6 +110,9 @@ pub enum Command {
         action: ReplicaAction,
     },
     /// Find the guilty patch, acquit the others, print the verdict
+    ///
+    /// The boot is the unit: the lower bound of the symptom is taken on counts that are deflated for the luck that
+    /// trials of one boot share.
     Isolate(IsolateArgs),
     /// Record or compare golden logprobs
     Reference {

@@ -116,7 +116,7 @@ fn arm_interval(count: &Count) -> String {
     }
     let Some((low, high)) = wilson(count.fail, count.n) else { return "no trial counts".into() };
     let void = if count.void > 0 { format!(", {} void", count.void) } else { String::new() };
-    format!("95 % between {:.0} and {:.0} %{void}", low * 100.0, high * 100.0)
+    format!("over trials 95 % between {:.0} and {:.0} %{void}", low * 100.0, high * 100.0)
 }
 
 /// The title line.
@@ -134,13 +134,13 @@ pub fn heading(view: &View<'_>) -> Heading {
 fn head_lines(view: &View<'_>) -> Vec<Line<'static>> {
     let mut out = Vec::new();
     if let Some(s) = &view.state.symptom {
-        let floor = view.state.case.as_ref().map_or(0.15, |c| c.recall.floor);
+        let floor = crate::isolate::exit::floor(view.state);
         let (words, role) = if s.lower > floor { ("SYMPTOM", Role::Bad) } else { ("no symptom", Role::Good) };
         out.push(Line::from(vec![
             view.span(words, role),
             view.span(
                 format!(
-                    "  {:.0} % fail, at least {:.0} % (95 %), floor {:.0} %, {}",
+                    "  {:.0} % fail, at least {:.0} % (95 %, over boots), floor {:.0} %, {}",
                     s.rate * 100.0,
                     s.lower * 100.0,
                     floor * 100.0,

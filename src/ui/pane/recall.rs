@@ -9,9 +9,9 @@ use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::engine::state::{State, TrialEntry};
-use crate::recall::matrix::wilson;
+use crate::recall::matrix::{depth_permille, wilson};
 use crate::recall::trial::{FailKind, Outcome, ProbeForm, Trial};
-use crate::ui::derived::{CellKey, Count, depth_key};
+use crate::ui::derived::{CellKey, Count};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{self, Cell, Column, Source};
@@ -268,7 +268,7 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
                     vec![view.span(format!("{} ", text::fit_right(&length.to_string(), LABEL - 1)), Role::Dim)];
                 for depth in &depths {
                     let here = selected.is_some_and(|t| {
-                        t.key.form == *form && t.key.length == *length && depth_key(t.key.depth) == *depth
+                        t.key.form == *form && t.key.length == *length && depth_permille(t.key.depth) == *depth
                     });
                     spans.extend(matrix_cell(view, cells.get(&(*form, *length, *depth)), cell, here));
                 }
