@@ -250,8 +250,8 @@ fn doctor_runs_where_the_configuration_is_broken() {
 #[test]
 fn every_layer_of_the_configuration_is_named() {
     let user = User::new();
-    user.write(".config/patchbench/config.toml", "theme = \"x\"\nmouse = false\n");
-    let output = user.command().args(["config", "--json", "--ascii"]).env("PATCHBENCH_THEME", "y").output().unwrap();
+    user.write(".config/patchbench/config.toml", "theme = \"dark\"\nlog = \"warn\"\n");
+    let output = user.command().args(["config", "--json", "--ascii"]).env("PATCHBENCH_THEME", "mono").output().unwrap();
     let value = json(&output);
     assert_valid(&user, &value);
     let setting = |key: &str| {

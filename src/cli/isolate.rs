@@ -109,16 +109,18 @@ pub fn status(state: &State) -> Status {
 }
 
 /// Answers `isolate` once the search has ended.
-pub fn answer(state: &State, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = isolate_report(state);
     let text = text(&report, style);
     finish(Answer::new(&report, status(state), text), state, session)
 }
 
 /// Adds what every search says at its end: its session, its remarks, and the error if nothing was measured.
-pub fn finish(mut answer: Answer, state: &State, session: &Path) -> Answer {
-    answer.text = format!("{}\n\nsession  {}", answer.text, session.display());
-    let answer = answer.session(session).diagnostics(state.diagnostics.iter().cloned());
+pub fn finish(mut answer: Answer, state: &State, session: Option<&Path>) -> Answer {
+    if let Some(session) = session {
+        answer.text = format!("{}\n\nsession  {}", answer.text, session.display());
+    }
+    let answer = answer.kept_in(session).diagnostics(state.diagnostics.iter().cloned());
     if answer.status != Status::World {
         return answer;
     }
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_search_that_measured_nothing_says_so_as_an_error() {
-        let answer = answer(&state(None, &[]), Path::new("s"), Style::PLAIN);
+        let answer = answer(&state(None, &[]), Some(Path::new("s")), Style::PLAIN);
         assert_eq!(answer.error.as_ref().map(|e| e.code), Some(ErrorCode::TooFewTrials));
         assert!(answer.text.contains("symptom: not measured"));
     }

@@ -132,11 +132,11 @@ pub fn status(report: &RecallReport) -> Status {
 }
 
 /// Answers `recall` once the trials have ended; `after` is the journal line before the first of them.
-pub fn answer(state: &State, after: u64, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, after: u64, session: Option<&Path>, style: Style) -> Answer {
     let report = recall_report(state, after);
     let status = status(&report);
     let text = text(&report, style);
-    let answer = Answer::new(&report, status, text).session(session).diagnostics(state.diagnostics.iter().cloned());
+    let answer = Answer::new(&report, status, text).kept_in(session).diagnostics(state.diagnostics.iter().cloned());
     match status {
         Status::World => answer.error(ErrorCode::TooFewTrials, void_reason(&report), None),
         _ => answer,
@@ -149,8 +149,7 @@ pub fn text(report: &RecallReport, style: Style) -> String {
     let blocks: BTreeSet<_> = report.cells.iter().map(|c| (c.form, &c.factors)).collect();
     let factors: BTreeSet<_> = report.cells.iter().map(|c| &c.factors).collect();
     for (form, levels) in blocks {
-        let cells: Vec<&RecallCell> =
-            report.cells.iter().filter(|c| c.form == form && c.factors == *levels).collect();
+        let cells: Vec<&RecallCell> = report.cells.iter().filter(|c| c.form == form && c.factors == *levels).collect();
         let levels: Vec<_> = levels.iter().map(|(factor, level)| format!(", {factor} {level}")).collect();
         let levels = if factors.len() > 1 { levels.concat() } else { String::new() };
         parts.push(format!("{}{levels}\n{}", style.bold(form.word()), form_table(&cells, style)));

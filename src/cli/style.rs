@@ -102,10 +102,7 @@ mod tests {
     #[test]
     fn only_our_own_escapes_reach_the_terminal() {
         let text = format!("{}\u{1b}[2J\n{}\u{9b}1m", Style::COLORED.error("a\u{1b}b"), Style::COLORED.dim("c"));
-        assert_eq!(
-            Style::COLORED.safe(&text),
-            "\u{1b}[1;31ma␛b\u{1b}[0m␛[2J\n\u{1b}[2mc\u{1b}[0m\\u{9b}1m"
-        );
+        assert_eq!(Style::COLORED.safe(&text), "\u{1b}[1;31ma␛b\u{1b}[0m␛[2J\n\u{1b}[2mc\u{1b}[0m\\u{9b}1m");
         assert!(!Style::PLAIN.safe(&text).contains('\u{1b}'));
     }
 

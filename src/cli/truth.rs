@@ -122,13 +122,13 @@ pub fn status(report: &TruthReport) -> Status {
 }
 
 /// Answers `truth` once every target was probed.
-pub fn answer(state: &State, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = truth_report(state);
     let remarks: Vec<Diagnostic> = readings(state).flat_map(|t| t.diagnostics.iter().cloned()).collect();
     let status = status(&report);
     let text = text(&report, style);
     let answer = Answer::new(&report, status, text)
-        .session(session)
+        .kept_in(session)
         .diagnostics(state.diagnostics.iter().cloned())
         .diagnostics(remarks);
     match status {
@@ -279,7 +279,7 @@ mod tests {
     fn no_target_read_is_a_failure_of_the_world() {
         let mut state = fixture::full_state();
         state.targets.insert("server".into(), crate::engine::state::TargetState::default());
-        let answer = answer(&state, Path::new("s"), Style::PLAIN);
+        let answer = answer(&state, None, Style::PLAIN);
         assert_eq!(answer.status, Status::World);
         assert_eq!(answer.error.map(|e| e.code), Some(ErrorCode::Unreachable));
     }

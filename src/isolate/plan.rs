@@ -149,7 +149,11 @@ mod tests {
     #[test]
     fn the_guilty_is_found_the_others_acquitted_and_it_is_left_off() {
         let world = searched(fake::case(3), single(1));
-        check(&world, &[("p0", Finding::Acquitted), ("p1", Finding::Guilty), ("p2", Finding::Acquitted)], Conclusion::Guilty);
+        check(
+            &world,
+            &[("p0", Finding::Acquitted), ("p1", Finding::Guilty), ("p2", Finding::Acquitted)],
+            Conclusion::Guilty,
+        );
         let levels = &world.state.current_boot("lab").unwrap().proof.levels;
         assert_eq!((levels["p0"].as_str(), levels["p1"].as_str()), ("on", "off"));
         assert!(said(&world, "is left with it off"));
@@ -190,10 +194,18 @@ mod tests {
     #[test]
     fn partners_are_not_separable_and_either_of_two_is_not_shown() {
         let both = searched(fake::case(3), Nature { culprit: Culprit::Both(0, 2), ..Nature::default() });
-        check(&both, &[("p0", Finding::NotSeparable), ("p1", Finding::NotShown), ("p2", Finding::NotSeparable)], Conclusion::Unexplained);
+        check(
+            &both,
+            &[("p0", Finding::NotSeparable), ("p1", Finding::NotShown), ("p2", Finding::NotSeparable)],
+            Conclusion::Unexplained,
+        );
         assert!(said(&both, "`p0`, `p2` unmake the symptom"));
         let either = searched(fake::case(3), Nature { culprit: Culprit::Either(0, 2), ..Nature::default() });
-        check(&either, &[("p0", Finding::NotShown), ("p1", Finding::NotShown), ("p2", Finding::NotShown)], Conclusion::Unexplained);
+        check(
+            &either,
+            &[("p0", Finding::NotShown), ("p1", Finding::NotShown), ("p2", Finding::NotShown)],
+            Conclusion::Unexplained,
+        );
     }
 
     #[test]
@@ -222,7 +234,11 @@ mod tests {
         let mut case = fake::case(3);
         case.patches[0].gate = Gate::None;
         let world = searched(case, Nature { unverified: vec!["p2".into()], ..single(1) });
-        check(&world, &[("p0", Finding::Inconclusive), ("p1", Finding::Guilty), ("p2", Finding::Inconclusive)], Conclusion::Guilty);
+        check(
+            &world,
+            &[("p0", Finding::Inconclusive), ("p1", Finding::Guilty), ("p2", Finding::Inconclusive)],
+            Conclusion::Guilty,
+        );
         assert!(said(&world, "`p0` is not tried: it has no variable or flag"));
         assert!(said(&world, "could not be read back: the environment was all NUL"));
     }

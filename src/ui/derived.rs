@@ -75,6 +75,12 @@ pub fn proven_after_reading<'a>(state: &'a State, target: &str) -> Option<&'a Bo
 /// A level for each `patch@target`.
 pub type Arm = BTreeMap<String, String>;
 
+/// A `patch@target` for people: the target is named only where there are several.
+pub fn arm_key<'a>(state: &State, key: &'a str) -> &'a str {
+    let several = state.case.as_ref().is_none_or(|case| case.targets.len() > 1);
+    if several { key } else { key.rsplit_once('@').map_or(key, |(patch, _)| patch) }
+}
+
 /// A cell of the matrix: form, length, depth in thousandths.
 pub type CellKey = (ProbeForm, u32, u32);
 

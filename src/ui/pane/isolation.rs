@@ -8,7 +8,7 @@ use super::patches::finding_words;
 use super::{Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::isolate::verdict::{ArmCount, Finding, SubjectKind, Verdict};
 use crate::recall::matrix::wilson;
-use crate::ui::derived::Count;
+use crate::ui::derived::{Count, arm_key};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{self, Cell, Column, Source};
@@ -192,7 +192,10 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             fact(view, "failed", format!("{}, {}", count.fraction(), arm_interval(count)), Role::Text),
             fact(view, "boots", boots.join(" "), Role::Text),
         ];
-        out.extend(arm.iter().map(|(patch, level)| fact(view, "level", format!("{patch} = {level}"), Role::Dim)));
+        out.extend(
+            arm.iter()
+                .map(|(key, level)| fact(view, "level", format!("{} = {level}", arm_key(view.state, key)), Role::Dim)),
+        );
         return out;
     }
     let id = key.strip_prefix("verdict ").unwrap_or(key);

@@ -104,6 +104,9 @@ fn series(report: &MicroReport) -> Vec<Series> {
     out
 }
 
+/// Least height of the plot.
+const LEAST_PLOT: u16 = 4;
+
 /// Curves, the values under the cursor, the sentences.
 pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState, _focused: bool) {
     let rows = source(PaneId::Kernels, *view, st);
@@ -120,7 +123,8 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     let beside = area.width >= 90;
     let legend_lines = series.len() as u16 + 2;
     let legend_width = 50;
-    let legend_height = if beside { 0 } else { legend_lines.min(area.height / 2) };
+    // Every curve must be named; the plot gives way, down to the height at which it still shows a slope.
+    let legend_height = if beside { 0 } else { legend_lines.min(area.height.saturating_sub(says_height + LEAST_PLOT)) };
     let plot = Rect {
         width: if beside { area.width - legend_width } else { area.width },
         height: area.height - says_height - legend_height,

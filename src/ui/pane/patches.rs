@@ -44,8 +44,8 @@ impl Source for Rows<'_> {
         vec![
             Column::upto("patch", 14, 24, 1),
             Column::upto("runs", 6, 9, 2),
-            Column::number("suspect", 7, 4),
-            Column::number("else", 5, 5),
+            Column::number("fail susp", 9, 4),
+            Column::number("fail else", 9, 5),
             Column::upto("verdict", 9, 14, 3),
             Column::upto("microtest", 10, 16, 6),
             Column::upto("phases", 7, 14, 7),
