@@ -161,7 +161,7 @@ fn every_error_is_one_valid_object() {
 #[test]
 fn what_this_version_cannot_do_is_one_sentence_and_a_hint() {
     let user = User::new();
-    for line in ["changes c.toml --since 2h", "diff a b", "proxy c.toml", "report s --out d", "isolate --simulate"] {
+    for line in ["changes c.toml --since 2h", "diff a b", "proxy c.toml", "report s --out d", "session diff a b"] {
         let output = user.run(line);
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert_eq!(out(&output), "", "{line}");
@@ -186,6 +186,37 @@ fn a_mistyped_command_is_named() {
     let output = User::new().run("dmeo");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(err(&output), "error: there is no case file `dmeo`\nhint: did you mean the command `demo`?\n");
+}
+
+#[test]
+fn a_mistyped_command_with_arguments_is_named() {
+    let user = User::new();
+    let output = user.run("isolat case.toml");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(err(&output), "error: there is no case file `isolat`\nhint: did you mean the command `isolate`?\n");
+    assert_eq!(check_json(&user, "isolat case.toml", 2, "error")["error"]["code"], "case");
+}
+
+#[test]
+fn an_unknown_microtest_is_a_usage_error_that_names_the_known_ones() {
+    let user = User::new();
+    let value = check_json(&user, "micro nosuch", 2, "error");
+    assert!(value["error"]["hint"].as_str().unwrap().contains("mhc-mix"), "{value}");
+    assert!(value["session"].is_null());
+}
+
+#[test]
+fn a_command_that_only_looks_leaves_no_session() {
+    let user = User::new();
+    let value = check_json(&user, "micro mhc-mix", 0, "micro");
+    assert!(value["session"].is_null());
+    assert!(check_json(&user, "session list", 0, "session-list")["sessions"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn lab_serve_with_json_is_one_error_object() {
+    let user = User::new();
+    assert_eq!(check_json(&user, "lab serve --deployment d", 2, "error")["error"]["code"], "usage");
 }
 
 #[test]

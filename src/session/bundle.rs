@@ -82,7 +82,7 @@ pub fn export(dir: &Path, name: &str, out: &Path, with_blobs: bool) -> Result<Wr
         }
     }
     if !left_out.is_empty() {
-        let list: String = left_out.iter().map(|hash| format!("{}\n", hash.0)).collect();
+        let list = left_out.iter().map(|hash| hash.0.as_str()).collect::<Vec<_>>().join("\n") + "\n";
         put(&mut tar, &format!("{name}/{WITHHELD}"), list.as_bytes())?;
     }
     for hash in &inside {

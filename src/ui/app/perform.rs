@@ -197,13 +197,11 @@ impl App {
             return Vec::new();
         };
         let trial = self.state.trials.iter().map(|t| &t.trial).find(|t| t.id.to_string() == key);
-        match trial.map(|t| (t.id, t.transcript.clone())) {
-            Some((trial, Some(hash))) => vec![Request::Transcript { trial, hash }],
-            _ => {
-                self.say(&format!("{key} has no transcript: nothing was sent"), None);
-                Vec::new()
-            }
+        if let Some((trial, Some(hash))) = trial.map(|t| (t.id, t.transcript.clone())) {
+            return vec![Request::Transcript { trial, hash }];
         }
+        self.say(&format!("{key} has no transcript: nothing was sent"), None);
+        Vec::new()
     }
 
     fn copy(&mut self) -> Vec<Request> {
@@ -229,6 +227,10 @@ impl App {
     }
 
     fn quit(&mut self) -> Vec<Request> {
+        // Asked a second time while the servers are still being put back: the session remembers the way.
+        if self.leaving {
+            return vec![Request::Quit];
+        }
         let changed = self.state.targets.values().any(|t| t.changed.is_some());
         let acts = matches!(self.mode, super::Mode::Live(role) if role != crate::engine::input::ActorRole::Watcher);
         if changed && acts {
@@ -253,7 +255,7 @@ impl App {
             requests.push(Request::Quit);
         } else {
             self.leaving = true;
-            self.say("leaving as soon as the servers are in their end state", None);
+            self.say("leaving as soon as the servers are in their end state; the same key again leaves at once", None);
         }
         requests
     }
