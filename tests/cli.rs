@@ -208,7 +208,14 @@ fn an_unknown_microtest_is_a_usage_error_that_names_the_known_ones() {
 #[test]
 fn a_command_that_only_looks_leaves_no_session() {
     let user = User::new();
-    let value = check_json(&user, "micro mhc-mix", 0, "micro");
+    user.write(
+        "case.toml",
+        "name = \"c\"\n[[target]]\nname = \"s\"\nrole = \"monolithic\"\nengine = \"sglang\"\nhost = \"local\"\n\
+         url = \"http://127.0.0.1:9\"\nmanager = { script = \"serve.sh\", log = \"serve.log\" }\n",
+    );
+    let output = user.run("truth case.toml --json");
+    let value = json(&output);
+    assert_eq!(value["schema"], "patchbench.truth/1");
     assert!(value["session"].is_null());
     assert!(check_json(&user, "session list", 0, "session-list")["sessions"].as_array().unwrap().is_empty());
 }
@@ -289,7 +296,7 @@ fn every_layer_of_the_configuration_is_named() {
         let settings = value["settings"].as_array().unwrap();
         settings.iter().find(|s| s["key"] == key).unwrap().clone()
     };
-    assert_eq!((&setting("theme")["value"], &setting("theme")["origin"]["kind"]), (&"y".into(), &"env".into()));
+    assert_eq!((&setting("theme")["value"], &setting("theme")["origin"]["kind"]), (&"mono".into(), &"env".into()));
     assert_eq!(setting("mouse")["origin"]["line"], 2);
     assert_eq!(setting("ascii")["origin"]["name"], "--ascii");
     assert_eq!(setting("layout")["origin"]["kind"], "default");

@@ -97,7 +97,7 @@ impl PaneId {
         match self {
             Self::Patches => {
                 "Every change under suspicion: the level that really runs, failed/tried over all trials at the suspect \
-                 level (`fail susp`) and at the others (`fail else`), its microtest, its verdict."
+                 level and at the others (`else`), its microtest, its verdict."
             }
             Self::Server => {
                 "Each variable and flag in three layers: declared (script), effective (process), observed (server). \

@@ -44,8 +44,8 @@ impl Source for Rows<'_> {
         vec![
             Column::upto("patch", 14, 24, 1),
             Column::upto("runs", 6, 9, 2),
-            Column::number("fail susp", 9, 4),
-            Column::number("fail else", 9, 5),
+            Column::number("suspect", 7, 4),
+            Column::number("else", 5, 5),
             Column::upto("verdict", 9, 14, 3),
             Column::upto("microtest", 10, 16, 6),
             Column::upto("phases", 7, 14, 7),
@@ -77,8 +77,9 @@ pub fn heading(view: &View<'_>) -> Heading {
     let guilty = view.state.verdicts.iter().filter(|v| v.verdict == Finding::Guilty).count();
     let summary = match (patches, guilty) {
         (0, _) => String::new(),
-        (n, 0) => n.to_string(),
-        (n, g) => format!("{n}, {g} guilty"),
+        // The columns `suspect` and `else` have no room to say what they count.
+        (n, 0) => format!("{n}; failed/tried at suspect, else"),
+        (n, g) => format!("{n}, {g} guilty; failed/tried at suspect, else"),
     };
     let at = view.state.targets.values().filter_map(|t| t.truth.as_ref()).map(|t| t.at).min();
     Heading { summary, at, stale_after_s: Some(STALE_S) }
