@@ -297,7 +297,7 @@ fn every_layer_of_the_configuration_is_named() {
         settings.iter().find(|s| s["key"] == key).unwrap().clone()
     };
     assert_eq!((&setting("theme")["value"], &setting("theme")["origin"]["kind"]), (&"mono".into(), &"env".into()));
-    assert_eq!(setting("mouse")["origin"]["line"], 2);
+    assert_eq!(setting("log")["origin"]["line"], 2);
     assert_eq!(setting("ascii")["origin"]["name"], "--ascii");
     assert_eq!(setting("layout")["origin"]["kind"], "default");
 }
