@@ -45,14 +45,13 @@ pub const SETTINGS: &[Setting] = &[
         kind: Kind::Choice(&["auto", "always", "never"]),
         default: "auto",
     },
-    Setting { key: "theme", doc: "colour theme of the workbench", kind: Kind::Text, default: "default" },
-    Setting { key: "ascii", doc: "draw with ASCII characters alone", kind: Kind::Switch, default: "false" },
     Setting {
-        key: "mouse",
-        doc: "let the mouse focus panes and scroll; not used yet",
-        kind: Kind::Switch,
-        default: "true",
+        key: "theme",
+        doc: "colour theme of the workbench; `default` is `dark`",
+        kind: Kind::Choice(&["default", "dark", "light", "mono"]),
+        default: "default",
     },
+    Setting { key: "ascii", doc: "draw with ASCII characters alone", kind: Kind::Switch, default: "false" },
     Setting { key: "layout", doc: "layout that the workbench starts with", kind: Kind::Text, default: "overview" },
     Setting {
         key: "keymap",
@@ -62,13 +61,13 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         key: "name",
-        doc: "name under which actions are journaled; not used yet, the login is taken",
+        doc: "name under which actions are journaled; empty is the login",
         kind: Kind::Text,
         default: "",
     },
     Setting {
         key: "notify",
-        doc: "shell command to run when a long step ends; not used yet",
+        doc: "shell command to run when a long step ends; it finds what ended in `PATCHBENCH_NOTICE`",
         kind: Kind::Text,
         default: "",
     },
@@ -335,17 +334,17 @@ mod tests {
     #[test]
     fn a_later_layer_wins_and_says_so() {
         let config = Config::layered(
-            Some((Path::new("c.toml"), "# mine\ntheme = \"file\"\nlayout = \"file\"\nascii = true\n")),
+            Some((Path::new("c.toml"), "# mine\ntheme = \"dark\"\nlayout = \"file\"\nascii = true\n")),
             [
                 ("PATCHBENCH_LAYOUT".to_owned(), "env".to_owned()),
-                ("PATCHBENCH_THEME".to_owned(), "env".to_owned()),
+                ("PATCHBENCH_THEME".to_owned(), "light".to_owned()),
                 ("HOME".to_owned(), "x".to_owned()),
             ],
-            [("theme", "flag".to_owned())],
+            [("theme", "mono".to_owned())],
         )
         .unwrap();
         let origin = |key: &str| config.values().iter().find(|v| v.key == key).unwrap().origin.clone();
-        assert_eq!(config.text("theme"), "flag");
+        assert_eq!(config.text("theme"), "mono");
         assert_eq!(origin("theme"), Origin::Flag { name: "--theme".into() });
         assert_eq!(config.text("layout"), "env");
         assert_eq!(origin("layout"), Origin::Env { name: "PATCHBENCH_LAYOUT".into() });
@@ -385,8 +384,17 @@ mod tests {
     }
 
     #[test]
+    fn a_theme_that_does_not_exist_was_taken_by_every_command_but_the_workbench() {
+        refused(
+            "theme = \"drak\"",
+            "config.toml:1: `theme` must be `default` or `dark` or `light` or `mono`, not `drak`",
+            Some("did you mean `dark`?"),
+        );
+    }
+
+    #[test]
     fn broken_toml_names_its_line() {
-        let error = file("theme = \"x\"\nlayout = \n").unwrap_err();
+        let error = file("theme = \"dark\"\nlayout = \n").unwrap_err();
         assert_eq!(error.place, "config.toml:2");
     }
 

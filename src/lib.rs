@@ -12,6 +12,7 @@ pub mod engine;
 pub mod isolate;
 pub mod kernel;
 pub mod lab;
+pub mod notify;
 pub mod patch;
 pub mod paths;
 pub mod recall;

@@ -61,6 +61,20 @@ impl Untrusted {
     }
 }
 
+/// Text of several lines for a terminal: as [`Untrusted::visible`], without a bound, and line ends stay.
+///
+/// For the last step before printing; what stands in one line is made visible where the line is made.
+pub fn visible_lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push(c),
+            c => push_visible(&mut out, c),
+        }
+    }
+    out
+}
+
 fn push_visible(out: &mut String, c: char) {
     match c {
         '\n' => out.push('⏎'),

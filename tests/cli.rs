@@ -161,7 +161,7 @@ fn every_error_is_one_valid_object() {
 #[test]
 fn what_this_version_cannot_do_is_one_sentence_and_a_hint() {
     let user = User::new();
-    for line in ["changes c.toml --since 2h", "diff a b", "proxy c.toml", "report s --out d", "isolate --simulate"] {
+    for line in ["changes c.toml --since 2h", "diff a b", "proxy c.toml", "report s --out d", "session diff a b"] {
         let output = user.run(line);
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert_eq!(out(&output), "", "{line}");
@@ -186,6 +186,44 @@ fn a_mistyped_command_is_named() {
     let output = User::new().run("dmeo");
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(err(&output), "error: there is no case file `dmeo`\nhint: did you mean the command `demo`?\n");
+}
+
+#[test]
+fn a_mistyped_command_with_arguments_is_named() {
+    let user = User::new();
+    let output = user.run("isolat case.toml");
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(err(&output), "error: there is no case file `isolat`\nhint: did you mean the command `isolate`?\n");
+    assert_eq!(check_json(&user, "isolat case.toml", 2, "error")["error"]["code"], "case");
+}
+
+#[test]
+fn an_unknown_microtest_is_a_usage_error_that_names_the_known_ones() {
+    let user = User::new();
+    let value = check_json(&user, "micro nosuch", 2, "error");
+    assert!(value["error"]["hint"].as_str().unwrap().contains("mhc-mix"), "{value}");
+    assert!(value["session"].is_null());
+}
+
+#[test]
+fn a_command_that_only_looks_leaves_no_session() {
+    let user = User::new();
+    user.write(
+        "case.toml",
+        "name = \"c\"\n[[target]]\nname = \"s\"\nrole = \"monolithic\"\nengine = \"sglang\"\nhost = \"local\"\n\
+         url = \"http://127.0.0.1:9\"\nmanager = { script = \"serve.sh\", log = \"serve.log\" }\n",
+    );
+    let output = user.run("truth case.toml --json");
+    let value = json(&output);
+    assert_eq!(value["schema"], "patchbench.truth/1");
+    assert!(value["session"].is_null());
+    assert!(check_json(&user, "session list", 0, "session-list")["sessions"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn lab_serve_with_json_is_one_error_object() {
+    let user = User::new();
+    assert_eq!(check_json(&user, "lab serve --deployment d", 2, "error")["error"]["code"], "usage");
 }
 
 #[test]
@@ -250,16 +288,16 @@ fn doctor_runs_where_the_configuration_is_broken() {
 #[test]
 fn every_layer_of_the_configuration_is_named() {
     let user = User::new();
-    user.write(".config/patchbench/config.toml", "theme = \"x\"\nmouse = false\n");
-    let output = user.command().args(["config", "--json", "--ascii"]).env("PATCHBENCH_THEME", "y").output().unwrap();
+    user.write(".config/patchbench/config.toml", "theme = \"dark\"\nlog = \"warn\"\n");
+    let output = user.command().args(["config", "--json", "--ascii"]).env("PATCHBENCH_THEME", "mono").output().unwrap();
     let value = json(&output);
     assert_valid(&user, &value);
     let setting = |key: &str| {
         let settings = value["settings"].as_array().unwrap();
         settings.iter().find(|s| s["key"] == key).unwrap().clone()
     };
-    assert_eq!((&setting("theme")["value"], &setting("theme")["origin"]["kind"]), (&"y".into(), &"env".into()));
-    assert_eq!(setting("mouse")["origin"]["line"], 2);
+    assert_eq!((&setting("theme")["value"], &setting("theme")["origin"]["kind"]), (&"mono".into(), &"env".into()));
+    assert_eq!(setting("log")["origin"]["line"], 2);
     assert_eq!(setting("ascii")["origin"]["name"], "--ascii");
     assert_eq!(setting("layout")["origin"]["kind"], "default");
 }

@@ -18,6 +18,7 @@ use patchbench::engine::input::{Actor, ActorRole};
 use patchbench::engine::runtime::{self, Engine};
 use patchbench::engine::state::State;
 use patchbench::recall::trial::{FailKind, Outcome, TrialKey};
+use patchbench::session::blobs::BlobStore;
 use patchbench::session::store;
 use patchbench::ui::app::{Mode, Setup};
 use patchbench::ui::keymap::Keymap;
@@ -115,6 +116,8 @@ fn options() -> Options {
         },
         actor: Actor::driver("ana"),
         next: next::step,
+        notify: String::new(),
+        blobs: BlobStore::existing("none"),
     }
 }
 

@@ -52,6 +52,13 @@ impl Answer {
         self
     }
 
+    /// The same answer, from this session if one was kept.
+    #[must_use]
+    pub fn kept_in(mut self, path: Option<&std::path::Path>) -> Self {
+        self.session = path.map(std::path::Path::to_owned);
+        self
+    }
+
     /// The same answer with these remarks.
     #[must_use]
     pub fn diagnostics(mut self, diagnostics: impl IntoIterator<Item = Diagnostic>) -> Self {

@@ -31,7 +31,7 @@ impl Report for DemoReport {
 pub fn answer(state: &State, scenario: &str, session: &Path, style: Style) -> Answer {
     let report = DemoReport { scenario: scenario.to_owned(), found: isolate::isolate_report(state) };
     let text = isolate::text(&report.found, style);
-    isolate::finish(Answer::new(&report, isolate::status(state), text), state, session)
+    isolate::finish(Answer::new(&report, isolate::status(state), text), state, Some(session))
 }
 
 #[cfg(test)]

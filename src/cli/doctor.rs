@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::cli::Context;
 use crate::cli::answer::Answer;
 use crate::cli::exit::Status;
 use crate::cli::json::Report;
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
+#[cfg(feature = "tui")]
+use crate::engine::diagnostic::Diagnostic;
 use crate::kernel::checkpoint::Checkpoint;
 use crate::paths::Paths;
 
@@ -60,10 +63,12 @@ impl Report for DoctorReport {
 }
 
 /// Answers `doctor`: something that is bad is a finding.
-pub fn doctor(paths: &Paths, style: Style) -> Answer {
-    let report = DoctorReport { checks: look(paths) };
+pub fn doctor(context: &Context) -> Answer {
+    let mut checks = look(&context.paths);
+    checks.extend(settings(context));
+    let report = DoctorReport { checks };
     let bad = report.checks.iter().any(|c| c.status == CheckStatus::Bad);
-    let text = text(&report, style);
+    let text = text(&report, context.style);
     Answer::new(&report, if bad { Status::Finding } else { Status::Done }, text)
 }
 
@@ -93,6 +98,66 @@ fn look(paths: &Paths) -> Vec<Check> {
         checks.push(check(name, CheckStatus::NotLookedAt, says, None));
     }
     checks
+}
+
+/// Configuration, theme, layouts and keymap.
+fn settings(context: &Context) -> Vec<Check> {
+    let file = context.config_file.display();
+    let mut checks = vec![match &context.config_remark {
+        Some(remark) => check("configuration", CheckStatus::Warning, remark.message.clone(), remark.hint.as_deref()),
+        None if context.config_file.is_file() => {
+            check("configuration", CheckStatus::Ok, format!("`{file}` can be read"), None)
+        }
+        None => check("configuration", CheckStatus::Ok, format!("`{file}` is not there: the defaults hold"), None),
+    }];
+    checks.push(check("theme", CheckStatus::Ok, format!("`{}`", context.config.text("theme")), None));
+    checks.extend(of_the_screen(context));
+    checks
+}
+
+#[cfg(feature = "tui")]
+fn of_the_screen(context: &Context) -> Vec<Check> {
+    let folder = context.paths.config.join("layouts");
+    let (layouts, wrong) = crate::ui::layout::read::with_folder(&folder);
+    let mut checks: Vec<Check> = wrong.iter().map(|d| of_remark("layouts", d)).collect();
+    let wanted = context.config.text("layout");
+    let names: Vec<&str> = layouts.iter().map(|l| l.name.as_str()).collect();
+    checks.push(if names.contains(&wanted) {
+        check("layout", CheckStatus::Ok, format!("`{wanted}` of {}", names.join(", ")), None)
+    } else {
+        let hint = format!("there are {}", names.join(", "));
+        check("layout", CheckStatus::Warning, format!("there is no layout `{wanted}`"), Some(&hint))
+    });
+    match crate::cli::keymap::of_user(context) {
+        Ok((_, wrong)) if wrong.is_empty() => {
+            let path = crate::cli::keymap::path(context);
+            let says = if path.is_file() {
+                format!("every line of `{}` is used", path.display())
+            } else {
+                format!("`{}` is not there: the default keys hold", path.display())
+            };
+            checks.push(check("keymap", CheckStatus::Ok, says, None));
+        }
+        Ok((_, wrong)) => checks.extend(wrong.iter().map(|d| of_remark("keymap", d))),
+        Err(failed) => {
+            checks.push(check("keymap", CheckStatus::Warning, failed.error.message, failed.error.hint.as_deref()));
+        }
+    }
+    checks
+}
+
+#[cfg(not(feature = "tui"))]
+fn of_the_screen(_: &Context) -> Vec<Check> {
+    vec![check("keymap", CheckStatus::NotLookedAt, "this program was built without a screen", None)]
+}
+
+#[cfg(feature = "tui")]
+fn of_remark(name: &str, remark: &Diagnostic) -> Check {
+    let says = match &remark.place {
+        Some(place) => format!("{place}: {}", remark.message),
+        None => remark.message.clone(),
+    };
+    check(name, CheckStatus::Warning, says, remark.hint.as_deref())
 }
 
 /// Programs that are started, and what does not work without them.
@@ -270,8 +335,33 @@ mod tests {
     #[test]
     fn the_report_is_valid_and_names_what_it_does_not_look_at() {
         let dir = tempfile::tempdir().unwrap();
-        let answer = doctor(&Paths::within(dir.path(), dir.path(), None), Style::PLAIN);
+        let answer = doctor(&context(dir.path(), crate::config::Config::default()));
         assert_eq!(answer.status, Status::Done);
         assert!(answer.text.contains("not looked at"));
+    }
+
+    fn context(dir: &Path, config: crate::config::Config) -> Context {
+        let paths = Paths::within(dir, dir, None);
+        let config_file = paths.config_file();
+        Context { config, paths, config_file, json: None, quiet: true, style: Style::PLAIN, config_remark: None }
+    }
+
+    #[cfg(feature = "tui")]
+    #[test]
+    fn broken_keymaps_layouts_and_names_were_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = [("PATCHBENCH_LAYOUT".to_owned(), "nosuch".to_owned())];
+        let mut context = context(dir.path(), crate::config::Config::layered(None, env, []).unwrap());
+        let layouts = context.paths.config.join("layouts");
+        fs_err::create_dir_all(&layouts).unwrap();
+        fs_err::write(layouts.join("mine.toml"), "doc = 3\n").unwrap();
+        fs_err::write(context.paths.config.join("keymap.toml"), "[[bind]]\nkeys = \"x\"\nrun = \"no\"\n").unwrap();
+        context.config_remark = Some(Diagnostic::warning("config", "config.toml:3: there is no setting `x`"));
+        let checks = settings(&context);
+        for name in ["configuration", "layouts", "layout", "keymap"] {
+            let found = checks.iter().find(|c| c.name == name).unwrap();
+            assert_eq!(found.status, CheckStatus::Warning, "{name}: {}", found.says);
+        }
+        assert!(checks.iter().any(|c| c.says.contains("keymap.toml:3")));
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::json::{ErrorCode, Number, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::engine::state::State;
-use crate::isolate::exit;
+use crate::isolate::exit::{self, Conclusion};
 use crate::isolate::search::Ending;
 use crate::isolate::verdict::{ArmCount, Finding, Subject, SubjectKind, Symptom, Verdict};
 
@@ -37,7 +37,8 @@ pub struct IsolateReport {
 pub struct SymptomRow {
     /// Failure rate with everything as found.
     pub rate: Number,
-    /// Lower Wilson bound (95 %) of that rate.
+    /// Lower Wilson bound (95 %) of that rate, on counts that are deflated because trials of one boot share its
+    /// luck. It is lower than the bound that `recall` reports for the same trials, which counts each as independent.
     pub lower: Number,
     /// Trials that count.
     pub trials: u32,
@@ -86,7 +87,7 @@ impl Report for IsolateReport {
 pub fn isolate_report(state: &State) -> IsolateReport {
     IsolateReport {
         symptom: state.symptom.as_ref().map(symptom_row),
-        floor: Number(floor(state)),
+        floor: Number(exit::floor(state)),
         verdicts: state.verdicts.iter().map(|v| verdict_row(v)).collect(),
         explanations: state
             .verdicts
@@ -97,28 +98,29 @@ pub fn isolate_report(state: &State) -> IsolateReport {
     }
 }
 
-/// The exit status of a search, as `isolate::exit` says; where nothing was measured, too little was
-/// seen to say that there is no finding.
+/// The exit status of a search.
 pub fn status(state: &State) -> Status {
-    match exit::exit_status(state) {
-        exit::GUILTY => Status::Finding,
-        exit::UNEXPLAINED => Status::NoVerdict,
-        exit::NO_FINDING if state.symptom.is_some() => Status::Done,
-        _ => Status::World,
+    match exit::conclusion(state) {
+        Conclusion::Guilty => Status::Finding,
+        Conclusion::Unexplained => Status::NoVerdict,
+        Conclusion::NoFinding => Status::Done,
+        Conclusion::WorldFailed => Status::World,
     }
 }
 
 /// Answers `isolate` once the search has ended.
-pub fn answer(state: &State, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = isolate_report(state);
     let text = text(&report, style);
     finish(Answer::new(&report, status(state), text), state, session)
 }
 
 /// Adds what every search says at its end: its session, its remarks, and the error if nothing was measured.
-pub fn finish(mut answer: Answer, state: &State, session: &Path) -> Answer {
-    answer.text = format!("{}\n\nsession  {}", answer.text, session.display());
-    let answer = answer.session(session).diagnostics(state.diagnostics.iter().cloned());
+pub fn finish(mut answer: Answer, state: &State, session: Option<&Path>) -> Answer {
+    if let Some(session) = session {
+        answer.text = format!("{}\n\nsession  {}", answer.text, session.display());
+    }
+    let answer = answer.kept_in(session).diagnostics(state.diagnostics.iter().cloned());
     if answer.status != Status::World {
         return answer;
     }
@@ -158,7 +160,7 @@ fn symptom_text(report: &IsolateReport, style: Style) -> String {
         (style.good("no symptom:"), "not above")
     };
     format!(
-        "{word} {} of {} trials fail; the lower bound {} is {relation} the floor of {}",
+        "{word} {} of {} trials fail; the lower bound {} over boots is {relation} the floor of {}",
         percent(symptom.rate),
         symptom.trials,
         percent(symptom.lower),
@@ -189,10 +191,6 @@ fn cells(row: &VerdictRow) -> Vec<Cell> {
 fn count_text(count: ArmCount) -> String {
     let void = if count.void > 0 { format!(" ({} void)", count.void) } else { String::new() };
     format!("{}/{} fail{void}", count.fail, count.n)
-}
-
-fn floor(state: &State) -> f64 {
-    state.case.as_ref().map_or_else(|| crate::case::RecallSpec::default().floor, |case| case.recall.floor)
 }
 
 fn symptom_row(symptom: &Symptom) -> SymptomRow {
@@ -240,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_search_that_measured_nothing_says_so_as_an_error() {
-        let answer = answer(&state(None, &[]), Path::new("s"), Style::PLAIN);
+        let answer = answer(&state(None, &[]), Some(Path::new("s")), Style::PLAIN);
         assert_eq!(answer.error.as_ref().map(|e| e.code), Some(ErrorCode::TooFewTrials));
         assert!(answer.text.contains("symptom: not measured"));
     }
@@ -263,7 +261,7 @@ mod tests {
     fn text_names_the_symptom_and_every_verdict() {
         let report = isolate_report(&state(Some(0.44), &[Finding::Guilty, Finding::Acquitted]));
         insta::assert_snapshot!(text(&report, Style::PLAIN), @r"
-        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % is above the floor of 15.0 %
+        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % over boots is above the floor of 15.0 %
 
         verdict    subject                   on        off  boots on/off  bound
         guilty     patch-0  15/24 fail (2 void)  1/24 fail           4/4  0.014

@@ -28,10 +28,14 @@ pub struct KeyRow {
     pub key: String,
     /// Name of the action.
     pub command: String,
+    /// The line that the key runs, as it is typed in the palette.
+    pub run: String,
     /// What it does.
     pub doc: String,
     /// Where it works.
     pub scope: ScopeName,
+    /// Whether the user's keymap says it.
+    pub from_user: bool,
 }
 
 /// Every action.
@@ -85,13 +89,35 @@ impl From<Scope> for ScopeName {
     }
 }
 
-/// Every key of `entries`.
-pub fn keys_report(entries: &[Entry]) -> KeysReport {
+/// A key that is bound: the key, the line that it runs, whether the user's keymap says it.
+pub type Bound = (String, String, bool);
+
+/// Every key of `entries`, as the command table has it.
+fn bound_by_table(entries: &[Entry]) -> Vec<Bound> {
     let rows = |entry: &Entry| {
-        let (command, doc, scope) = (entry.name.to_owned(), entry.doc.to_owned(), entry.scope.into());
-        let row =
-            move |key: &&str| KeyRow { key: (*key).to_owned(), command: command.clone(), doc: doc.clone(), scope };
-        entry.keys.iter().map(row).collect::<Vec<_>>()
+        let name = entry.name.to_owned();
+        entry.keys.iter().map(move |key| {
+            let digit = key.len() == 1 && key.as_bytes()[0].is_ascii_digit();
+            ((*key).to_owned(), if digit { format!("{name} {key}") } else { name.clone() }, false)
+        })
+    };
+    entries.iter().flat_map(rows).collect()
+}
+
+/// The keys that are bound, in the order of `entries`.
+pub fn keys_report(entries: &[Entry], bound: &[Bound]) -> KeysReport {
+    let rows = |entry: &Entry| {
+        let (name, doc, scope) = (entry.name, entry.doc, entry.scope.into());
+        let of_entry = bound.iter().filter(move |(_, run, _)| run.split_whitespace().next() == Some(name));
+        let row = move |(key, run, from_user): &Bound| KeyRow {
+            key: key.clone(),
+            command: name.to_owned(),
+            run: run.clone(),
+            doc: doc.to_owned(),
+            scope,
+            from_user: *from_user,
+        };
+        of_entry.map(row).collect::<Vec<_>>()
     };
     KeysReport { keys: entries.iter().flat_map(rows).collect() }
 }
@@ -121,9 +147,11 @@ pub fn markdown(entries: &[Entry]) -> String {
     out
 }
 
-/// Answers `patchbench keys`.
-pub fn keys(as_markdown: bool, style: Style) -> Answer {
-    let report = keys_report(TABLE);
+/// Answers `patchbench keys`: the keys that are bound, those of the table where no keymap is known.
+///
+/// The Markdown table is always that of the defaults: it is what documents show.
+pub fn keys(bound: Option<Vec<Bound>>, as_markdown: bool, style: Style) -> Answer {
+    let report = keys_report(TABLE, &bound.unwrap_or_else(|| bound_by_table(TABLE)));
     let text = if as_markdown { markdown(TABLE).trim_end().to_owned() } else { keys_text(&report, style) };
     Answer::new(&report, Status::Done, text)
 }
@@ -144,10 +172,11 @@ fn code(text: &str) -> String {
 fn keys_text(report: &KeysReport, style: Style) -> String {
     let row = |k: &KeyRow| {
         let place = if k.scope == ScopeName::List { "lists" } else { "" };
-        vec![k.key.clone().into(), k.command.clone().into(), k.doc.clone().into(), Cell::marked(place, Mark::Dim)]
+        let own = if k.from_user { Cell::marked("yours", Mark::Good) } else { Cell::default() };
+        vec![k.key.clone().into(), k.run.clone().into(), k.doc.clone().into(), Cell::marked(place, Mark::Dim), own]
     };
     let rows: Vec<Vec<Cell>> = report.keys.iter().map(row).collect();
-    table(&["key", "action", "what it does", "where"], &[], &rows, style)
+    table(&["key", "runs", "what it does", "where", ""], &[], &rows, style)
 }
 
 fn commands_text(report: &CommandsReport, style: Style) -> String {
@@ -186,9 +215,20 @@ mod tests {
 
     #[test]
     fn every_key_has_a_row() {
-        let keys: Vec<String> = keys_report(ENTRIES).keys.into_iter().map(|k| k.key).collect();
+        let keys: Vec<String> =
+            keys_report(ENTRIES, &bound_by_table(ENTRIES)).keys.into_iter().map(|k| k.key).collect();
         assert_eq!(keys, ["t", "g g", "home"]);
         assert_eq!(commands_report(ENTRIES).commands.len(), 3);
+    }
+
+    #[test]
+    fn the_keymap_of_the_user_was_not_printed() {
+        let bound =
+            vec![("x".to_owned(), "toggle a off".to_owned(), true), ("home".to_owned(), "top".to_owned(), false)];
+        let report = keys_report(ENTRIES, &bound);
+        let rows: Vec<_> = report.keys.iter().map(|k| (k.key.as_str(), k.run.as_str(), k.from_user)).collect();
+        assert_eq!(rows, [("x", "toggle a off", true), ("home", "top", false)]);
+        assert!(keys_text(&report, Style::PLAIN).contains("yours"));
     }
 
     #[test]

@@ -44,11 +44,11 @@ pub fn status(report: &MicroReports) -> Status {
 }
 
 /// Answers `micro` once the microtests have ended.
-pub fn answer(state: &State, skip: usize, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, skip: usize, session: Option<&Path>, style: Style) -> Answer {
     let report = micro_report(state, skip);
     let status = status(&report);
     let text = text(&report, style);
-    let answer = Answer::new(&report, status, text).session(session).diagnostics(state.diagnostics.iter().cloned());
+    let answer = Answer::new(&report, status, text).kept_in(session).diagnostics(state.diagnostics.iter().cloned());
     match status {
         Status::World => answer.error(ErrorCode::NoDevice, "no microtest ended", None),
         _ => answer,

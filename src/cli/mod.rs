@@ -14,6 +14,8 @@ pub(crate) mod fixture;
 pub mod init;
 pub mod isolate;
 pub mod json;
+#[cfg(feature = "tui")]
+pub mod keymap;
 pub mod keys;
 pub mod lab;
 pub mod logging;
@@ -23,12 +25,16 @@ pub mod patches;
 pub mod progress;
 pub mod recall;
 pub mod schema;
+pub mod search_plan;
 pub mod session;
+pub mod session_files;
+pub mod session_replay;
 pub mod settings;
 pub mod shell;
 pub mod stream;
 pub mod style;
 pub mod table;
+pub mod transcript;
 pub mod truth;
 pub mod unsupported;
 pub mod workbench;
@@ -68,6 +74,8 @@ pub struct Context {
     pub quiet: bool,
     /// Style of standard output.
     pub style: Style,
+    /// What is wrong with the configuration, for commands that work without it.
+    pub config_remark: Option<Diagnostic>,
 }
 
 /// Runs the program with these arguments, the program's name first.
@@ -75,7 +83,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     match Cli::try_parse_from(&args) {
         Ok(cli) => run(&cli),
-        Err(error) => not_parsed(&error, wants_json(&args)).into(),
+        Err(error) => not_parsed(&error, wants_json(&args), mistyped(&args)).into(),
     }
 }
 
@@ -84,7 +92,8 @@ pub fn run(cli: &Cli) -> ExitCode {
     let json = cli.global.json;
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
     let (answer, style) = match prepare(cli, no_color) {
-        Ok((context, remark)) => {
+        Ok(context) => {
+            let remark = context.config_remark.clone();
             let guard = logging::start(&context.paths.logs(), context.config.text("log"));
             let log_remark = guard.as_ref().err().cloned();
             let answer = dispatch(cli, &context).map(|a| a.map(|a| a.diagnostics(remark).diagnostics(log_remark)));
@@ -100,7 +109,7 @@ pub fn run(cli: &Cli) -> ExitCode {
     status.into()
 }
 
-fn prepare(cli: &Cli, no_color: bool) -> Result<(Context, Option<Diagnostic>), Failed> {
+fn prepare(cli: &Cli, no_color: bool) -> Result<Context, Failed> {
     let paths = Paths::from_env().map_err(|error| {
         Failed::world(ErrorCode::Io, error.to_string()).hint("set `HOME`, or `XDG_STATE_HOME` and `XDG_CONFIG_HOME`")
     })?;
@@ -108,7 +117,7 @@ fn prepare(cli: &Cli, no_color: bool) -> Result<(Context, Option<Diagnostic>), F
     // What describes the program must work where the configuration is broken: one turns to it then.
     let describes =
         matches!(cli.command, Some(Command::Doctor(_) | Command::Schema(_) | Command::Completions(_) | Command::Man));
-    let (config, remark) = match settings::load(&paths, &cli.global) {
+    let (config, config_remark) = match settings::load(&paths, &cli.global) {
         Ok(config) => (config, None),
         Err(failed) if describes => {
             let mut remark = Diagnostic::warning("config", failed.error.message);
@@ -118,8 +127,7 @@ fn prepare(cli: &Cli, no_color: bool) -> Result<(Context, Option<Diagnostic>), F
         Err(failed) => return Err(failed),
     };
     let style = output::stdout_style(config.text("color"), no_color);
-    let context = Context { config, paths, config_file, json: cli.global.json, quiet: cli.global.quiet, style };
-    Ok((context, remark))
+    Ok(Context { config, paths, config_file, json: cli.global.json, quiet: cli.global.quiet, style, config_remark })
 }
 
 /// Runs the command; `None` is an answer that is printed already.
@@ -136,7 +144,7 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
     let style = context.style;
     let sessions = &context.paths.sessions;
     let answer = match command {
-        Command::Keys(args) => keys::keys(args.markdown, style),
+        Command::Keys(args) => user_keys(context, args.markdown)?,
         Command::Commands => keys::commands(style),
         Command::Completions(args) => shell::completions(args.shell),
         Command::Man => shell::man()?,
@@ -151,22 +159,37 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         Command::Doctor(args) if args.bundle => {
             return Err(refuse("write a bundle", "`patchbench doctor --json` prints what it would hold"));
         }
-        Command::Doctor(_) => doctor::doctor(&context.paths, style),
+        Command::Doctor(_) => doctor::doctor(context),
         Command::Session { action } => match action {
             SessionAction::List => session::list(sessions, style)?,
-            SessionAction::Show(args) => session::show(sessions, &args.session, style)?,
+            SessionAction::Show(args) => match args.transcript {
+                Some(trial) => transcript::show(sessions, &args.session, trial, style)?,
+                None => session::show(sessions, &args.session, style)?,
+            },
+            SessionAction::Name { session, name } => session_files::rename(sessions, session, name)?,
+            SessionAction::Tag { session, tag, remove } => session_files::tag(sessions, session, tag, *remove)?,
+            SessionAction::Snapshot { session, name } => {
+                session_files::snapshot(sessions, session, name, connect::run::driver(&context.config))?
+            }
+            SessionAction::Export { session, out, with_transcripts } => {
+                session_files::export(sessions, session, out, *with_transcripts)?
+            }
+            SessionAction::Import { file, name } => session_files::import(sessions, file, name.as_deref())?,
+            SessionAction::Replay(args) => session_replay::replay(sessions, &args.session, &args.at, style)?,
             SessionAction::Verify(args) => session::verify(sessions, &args.session, style)?,
             SessionAction::Repair(args) => session::repair(sessions, &args.session)?,
             SessionAction::Resume(args) if args.finish || args.undo || !workbench::possible(context) => {
                 connect::resume::headless(context, args)?
             }
             SessionAction::Resume(args) => return workbench::resume(context, &args.session).map(|()| None),
-            other => return Err(session_refusal(other)),
+            SessionAction::Diff { .. } => {
+                return Err(refuse("compare sessions", "compare the output of `session show --json`"));
+            }
         },
         Command::Init(args) => connect::init::init(context, args)?,
-        Command::Truth(args) => connect::measure::truth(context, &args.case)?,
+        Command::Truth(args) => connect::measure::truth(context, args)?,
         Command::Patches(args) => match (&args.case, &args.action) {
-            (Some(case), None) => connect::measure::patches(context, case)?,
+            (Some(case), None) => connect::measure::patches(context, case, args.session)?,
             _ => return Err(refusal(command)),
         },
         Command::Recall(args) if args.action.is_none() => connect::measure::recall(context, args)?,
@@ -178,6 +201,10 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         Command::Demo(args) if args.headless => connect::demo::headless(context, args)?,
         Command::Demo(args) => return workbench::demo(context, args).map(|()| None),
         Command::Lab { action } => match action {
+            LabAction::Serve(_) if context.json.is_some() => {
+                let message = "`lab serve` writes the log of a server to standard output, not a report";
+                return Err(Failed::usage(ErrorCode::Usage, message).hint("leave `--json` out"));
+            }
             LabAction::Serve(args) => return lab::serve(args).map(|()| None),
             LabAction::Scenarios => lab::scenarios(crate::lab::scenario::names().map(str::to_owned).collect()),
             LabAction::Reveal { deployment } => lab::reveal(&lab::read(sessions, deployment.as_deref())?, style),
@@ -203,6 +230,9 @@ fn streams(command: &Command) -> bool {
 
 /// Opens the workbench on a case, or says what there is to open.
 fn workbench(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
+    if let Some(case) = cli.case.as_ref().filter(|case| !case.exists()) {
+        return Err(no_such_case(&case.to_string_lossy()));
+    }
     if context.json.is_some() {
         let message = "the workbench does not print JSON";
         return Err(Failed::usage(ErrorCode::Usage, message).hint("name a command, such as `truth` or `isolate`"));
@@ -212,33 +242,43 @@ fn workbench(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         return Err(Failed::usage(ErrorCode::Usage, format!("no case was given\n\n{}", list.text))
             .hint("`patchbench demo` opens the lab, `patchbench CASE` a case, `session resume` a session"));
     };
-    if !case.exists() {
-        let word = case.to_string_lossy();
-        let failed = Failed::usage(ErrorCode::Case, format!("there is no case file `{word}`"));
-        let command = <Cli as clap::CommandFactory>::command();
-        let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
-        return Err(match nearest(&word, names) {
-            Some(near) => failed.hint(format!("did you mean the command `{near}`?")),
-            None => failed.hint("`patchbench demo` works without a case"),
-        });
-    }
     workbench::case(context, case).map(|()| None)
 }
 
-fn session_refusal(action: &SessionAction) -> Failed {
-    match action {
-        SessionAction::Resume(_) => refuse("open a session again", "`patchbench session show` shows it"),
-        SessionAction::Snapshot { .. } => refuse("name points from outside", "press `s` in the workbench"),
-        SessionAction::Name { .. } => refuse("rename a session", "rename its folder while no program has it open"),
-        SessionAction::Tag { .. } => refuse("tag sessions", "write a note with `N` in the workbench"),
-        SessionAction::Replay(_) => refuse("play a session back", "`patchbench session show` prints its timeline"),
-        SessionAction::Diff { .. } => refuse("compare sessions", "compare the output of `session show --json`"),
-        SessionAction::Export { .. } => refuse("export a session", "copy its folder; it is not redacted further"),
-        SessionAction::Import { .. } => refuse("import a session", "put its folder among the sessions"),
-        SessionAction::List | SessionAction::Show(_) | SessionAction::Verify(_) | SessionAction::Repair(_) => {
-            refuse("do this", "see `patchbench session --help`")
-        }
+/// A word where a case file should stand, and is none: perhaps a command was meant.
+fn no_such_case(word: &str) -> Failed {
+    let failed = Failed::usage(ErrorCode::Case, format!("there is no case file `{word}`"));
+    match nearest_command(word) {
+        Some(near) => failed.hint(format!("did you mean the command `{near}`?")),
+        None => failed.hint("`patchbench demo` works without a case"),
     }
+}
+
+fn nearest_command(word: &str) -> Option<String> {
+    let command = <Cli as clap::CommandFactory>::command();
+    nearest(word, command.get_subcommands().map(clap::Command::get_name)).map(str::to_owned)
+}
+
+/// The first word of a line that did not parse, if it is neither a command nor a file.
+fn mistyped(args: &[OsString]) -> Option<&str> {
+    let word = args.iter().skip(1).find_map(|arg| arg.to_str().filter(|a| !a.starts_with('-')))?;
+    let command = <Cli as clap::CommandFactory>::command();
+    let known = command.get_subcommands().any(|sub| sub.get_name() == word);
+    (!known && !std::path::Path::new(word).exists() && nearest_command(word).is_some()).then_some(word)
+}
+
+/// The keys as they are in force for this user.
+#[cfg(feature = "tui")]
+fn user_keys(context: &Context, as_markdown: bool) -> Result<Answer, Failed> {
+    let (map, remarks) = keymap::of_user(context)?;
+    let bound = map.bound().map(|b| (b.keys.clone(), b.run.clone(), b.from_user)).collect();
+    Ok(keys::keys(Some(bound), as_markdown, context.style).diagnostics(remarks))
+}
+
+/// The keys of the command table: without a screen there is no keymap to read.
+#[cfg(not(feature = "tui"))]
+fn user_keys(context: &Context, as_markdown: bool) -> Result<Answer, Failed> {
+    Ok(keys::keys(None, as_markdown, context.style))
 }
 
 /// What is said about a command that is not connected.
@@ -273,8 +313,12 @@ fn refusal(command: &Command) -> Failed {
 }
 
 /// Prints what clap has to say: help and version are data, anything else is a usage error.
-fn not_parsed(error: &clap::Error, json: bool) -> Status {
+fn not_parsed(error: &clap::Error, json: bool, mistyped: Option<&str>) -> Status {
     let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    // A mistyped command is read as a case, and what follows it as too much.
+    if let Some(word) = mistyped.filter(|_| !is_help) {
+        return output::failed(&no_such_case(word), json.then_some(JsonForm::Object), Style::PLAIN);
+    }
     if is_help && json {
         return output::answer(&shell::text(&error.render().to_string()), Some(JsonForm::Object), Style::PLAIN);
     }
@@ -320,6 +364,20 @@ mod tests {
         assert!(wants_json(&words("patchbench --json=stream bad")));
         assert!(!wants_json(&words("patchbench bad -- --json")));
         assert!(!wants_json(&words("patchbench bad --jsonx")));
+    }
+
+    #[test]
+    fn a_mistyped_command_with_arguments_was_read_as_a_case_with_too_many() {
+        let check = |line: &str, expect: Option<&str>| {
+            let args = words(line);
+            assert!(Cli::try_parse_from(&args).is_err(), "{line}");
+            assert_eq!(mistyped(&args), expect, "{line}");
+        };
+        check("patchbench isolat case.toml", Some("isolat"));
+        check("patchbench --json recal case.toml --suite x", Some("recal"));
+        check("patchbench truth", None);
+        check("patchbench unlike-anything else", None);
+        assert_eq!(no_such_case("isolat").error.hint.as_deref(), Some("did you mean the command `isolate`?"));
     }
 
     #[test]

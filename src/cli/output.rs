@@ -7,6 +7,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::JsonForm;
 use crate::cli::exit::Status;
+use crate::cli::json::Report as _;
+use crate::cli::shell::TextReport;
 use crate::cli::style::Style;
 use crate::engine::diagnostic::{Diagnostic, Severity};
 
@@ -15,12 +17,17 @@ pub fn answer(answer: &Answer, json: Option<JsonForm>, style: Style) -> Status {
     if json.is_some() {
         return or_world(stdout_line(&answer.to_json()), answer.status);
     }
-    let printed = if answer.text.is_empty() { Ok(()) } else { stdout_line(&answer.text) };
+    let printed = match answer.text.as_str() {
+        "" => Ok(()),
+        // A text that the program wrote itself, such as a completion script, is printed as it is.
+        own if answer.name == TextReport::NAME => stdout_line(own),
+        text => stdout_line(&style.safe(text)),
+    };
     for diagnostic in &answer.diagnostics {
-        stderr_line(&diagnostic_text(diagnostic, style));
+        stderr_styled(&diagnostic_text(diagnostic, style), style);
     }
     if let Some(error) = &answer.error {
-        stderr_line(&error_text(&error.message, error.hint.as_deref(), style));
+        stderr_styled(&error_text(&error.message, error.hint.as_deref(), style), style);
     }
     or_world(printed, answer.status)
 }
@@ -30,9 +37,10 @@ pub fn failed(failed: &Failed, json: Option<JsonForm>, style: Style) -> Status {
     if json.is_some() {
         return or_world(stdout_line(&failed.to_json()), failed.status);
     }
-    stderr_line(&error_text(&failed.error.message, failed.error.hint.as_deref(), style));
+    stderr_styled(&error_text(&failed.error.message, failed.error.hint.as_deref(), style), style);
     if let Some(session) = &failed.session {
-        stderr_line(&format!("{} what was recorded is in `{}`", style.hint("note:"), session.display()));
+        let note = format!("{} what was recorded is in `{}`", style.hint("note:"), session.display());
+        stderr_styled(&note, style);
     }
     failed.status
 }
@@ -50,9 +58,13 @@ pub fn stdout_line(text: &str) -> io::Result<()> {
     }
 }
 
-/// Prints one line for people; there is nobody left to tell if that fails.
+/// Prints a text without colour for people; there is nobody left to tell if that fails.
 pub fn stderr_line(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    stderr_styled(text, Style::PLAIN);
+}
+
+fn stderr_styled(text: &str, style: Style) {
+    let _ = writeln!(io::stderr().lock(), "{}", style.safe(text));
 }
 
 /// The style of text on standard output, from the setting `color` and the environment.

@@ -12,6 +12,7 @@ use crate::cli::output::stderr_line;
 use crate::engine::ids::JobId;
 use crate::engine::live::Live;
 use crate::engine::state::State;
+use crate::untrusted::visible_lines;
 
 /// Where progress goes.
 #[derive(Debug)]
@@ -62,7 +63,7 @@ impl Progress {
                 });
                 for line in lines {
                     // A terminal that went away is no reason to stop working.
-                    let _ = block.println(line);
+                    let _ = block.println(visible_lines(&line));
                 }
                 for (id, job) in state.jobs.iter().filter(|(_, job)| job.outcome.is_none()) {
                     bars.entry(*id).or_insert_with(|| bar(block, &job.title));
@@ -82,7 +83,7 @@ impl Progress {
             bar.set_length(*total);
         }
         bar.set_position(*done);
-        bar.set_message(phase.clone());
+        bar.set_message(visible_lines(phase));
     }
 
     /// Takes the bars off the screen.
@@ -104,7 +105,7 @@ fn bar(block: &MultiProgress, title: &str) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {wide_bar} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
-    bar.set_prefix(title.to_owned());
+    bar.set_prefix(visible_lines(title));
     bar.enable_steady_tick(Duration::from_millis(200));
     bar
 }

@@ -2,7 +2,7 @@
 //!
 //! Pure over `State`; running the trials is the engine's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -10,11 +10,12 @@ use serde::Serialize;
 
 use crate::cli::answer::Answer;
 use crate::cli::exit::Status;
-use crate::cli::isolate::SymptomRow;
 use crate::cli::json::{ErrorCode, Number, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::engine::state::{State, TrialEntry};
+use crate::isolate::exit;
+use crate::recall::matrix::{self, CellKey, Counts};
 use crate::recall::trial::{FailKind, Outcome, ProbeForm};
 use crate::stats::interval::{Z_TWO_SIDED_95, wilson};
 
@@ -25,24 +26,38 @@ const SHOWN: usize = 40;
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecallReport {
     /// All trials of the report together; `null` where none counts.
-    pub symptom: Option<SymptomRow>,
+    pub symptom: Option<RecallSymptom>,
     /// Failure rate above which the lower bound makes a symptom.
     pub floor: Number,
-    /// One per form, length and depth.
+    /// One per form, length, depth and level of each factor.
     pub cells: Vec<RecallCell>,
     /// One per trial, in the order in which they ended.
     pub trials: Vec<TrialRow>,
 }
 
-/// Trials of one form, length and depth.
+/// How often the trials of a report fail.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RecallSymptom {
+    /// Share of failed trials.
+    pub rate: Number,
+    /// Lower Wilson bound (95 %) of the rate with each trial counted as independent. Trials of one boot share
+    /// its luck, so the bound of `isolate`, which counts boots, is lower for the same trials.
+    pub lower: Number,
+    /// Trials that count.
+    pub trials: u32,
+}
+
+/// Trials of one form, length, depth and level of each factor.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RecallCell {
     /// How the fact is planted and asked for.
     pub form: ProbeForm,
     /// Prompt length aimed at, in server tokens.
     pub length: u32,
-    /// Where the fact stands, 0 to 1.
+    /// Where the fact stands, 0 to 1, to three digits.
     pub depth: Number,
+    /// Level for each factor, such as `cache` = `cold`.
+    pub factors: BTreeMap<String, String>,
     /// Passed trials.
     pub pass: u32,
     /// Failed trials.
@@ -98,12 +113,12 @@ pub fn recall_report(state: &State, after: u64) -> RecallReport {
     let cells = cells(&entries);
     let (fail, pass) = cells.iter().fold((0, 0), |(f, p), c| (f + c.fail, p + c.pass));
     let n = fail + pass;
-    let symptom = (n > 0).then(|| SymptomRow {
+    let symptom = (n > 0).then(|| RecallSymptom {
         rate: Number(f64::from(fail) / f64::from(n)),
         lower: Number(wilson(f64::from(fail), f64::from(n), Z_TWO_SIDED_95).lower),
         trials: n,
     });
-    let floor = state.case.as_ref().map_or_else(|| crate::case::RecallSpec::default().floor, |c| c.recall.floor);
+    let floor = exit::floor(state);
     RecallReport { symptom, floor: Number(floor), cells, trials: entries.iter().map(|t| trial_row(t)).collect() }
 }
 
@@ -117,11 +132,11 @@ pub fn status(report: &RecallReport) -> Status {
 }
 
 /// Answers `recall` once the trials have ended; `after` is the journal line before the first of them.
-pub fn answer(state: &State, after: u64, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, after: u64, session: Option<&Path>, style: Style) -> Answer {
     let report = recall_report(state, after);
     let status = status(&report);
     let text = text(&report, style);
-    let answer = Answer::new(&report, status, text).session(session).diagnostics(state.diagnostics.iter().cloned());
+    let answer = Answer::new(&report, status, text).kept_in(session).diagnostics(state.diagnostics.iter().cloned());
     match status {
         Status::World => answer.error(ErrorCode::TooFewTrials, void_reason(&report), None),
         _ => answer,
@@ -131,11 +146,13 @@ pub fn answer(state: &State, after: u64, session: &Path, style: Style) -> Answer
 /// The matrix for people, one block per form, then the failures.
 pub fn text(report: &RecallReport, style: Style) -> String {
     let mut parts = Vec::new();
-    for form in [ProbeForm::MultiTurn, ProbeForm::Needle] {
-        let cells: Vec<&RecallCell> = report.cells.iter().filter(|c| c.form == form).collect();
-        if !cells.is_empty() {
-            parts.push(format!("{}\n{}", style.bold(form.word()), matrix(&cells, style)));
-        }
+    let blocks: BTreeSet<_> = report.cells.iter().map(|c| (c.form, &c.factors)).collect();
+    let factors: BTreeSet<_> = report.cells.iter().map(|c| &c.factors).collect();
+    for (form, levels) in blocks {
+        let cells: Vec<&RecallCell> = report.cells.iter().filter(|c| c.form == form && c.factors == *levels).collect();
+        let levels: Vec<_> = levels.iter().map(|(factor, level)| format!(", {factor} {level}")).collect();
+        let levels = if factors.len() > 1 { levels.concat() } else { String::new() };
+        parts.push(format!("{}{levels}\n{}", style.bold(form.word()), form_table(&cells, style)));
     }
     let failures: Vec<Vec<Cell>> = report.trials.iter().filter_map(failure_cells).collect();
     if !failures.is_empty() {
@@ -147,7 +164,7 @@ pub fn text(report: &RecallReport, style: Style) -> String {
         Some(s) => {
             let word = if s.lower.0 > report.floor.0 { style.error("symptom:") } else { style.good("no symptom:") };
             format!(
-                "{word} {:.1} % of {} trials fail, lower bound {:.1} %, floor {:.1} %",
+                "{word} {:.1} % of {} trials fail, lower bound {:.1} % over trials, floor {:.1} %",
                 100.0 * s.rate.0,
                 s.trials,
                 100.0 * s.lower.0,
@@ -159,29 +176,18 @@ pub fn text(report: &RecallReport, style: Style) -> String {
 }
 
 fn cells(entries: &[&TrialEntry]) -> Vec<RecallCell> {
-    // Depths are ordered by their bits: they are not negative, so the order is that of the numbers.
-    let mut by_key: BTreeMap<(ProbeForm, u32, u64), RecallCell> = BTreeMap::new();
-    for entry in entries {
-        let key = &entry.trial.key;
-        let cell = by_key.entry((key.form, key.length, key.depth.to_bits())).or_insert_with(|| RecallCell {
-            form: key.form,
-            length: key.length,
-            depth: Number(key.depth),
-            pass: 0,
-            fail: 0,
-            void: 0,
-            kinds: BTreeMap::new(),
-        });
-        match &entry.trial.outcome {
-            Outcome::Pass => cell.pass += 1,
-            Outcome::Void { .. } => cell.void += 1,
-            Outcome::Fail { how } => {
-                cell.fail += 1;
-                *cell.kinds.entry(how.word().to_owned()).or_default() += 1;
-            }
-        }
-    }
-    by_key.into_values().collect()
+    let mut counted = matrix::matrix(entries.iter().map(|e| &*e.trial));
+    let cell = |(key, counts): (CellKey, Counts)| RecallCell {
+        kinds: counted.kinds.remove(&key).unwrap_or_default().into_iter().map(|(k, n)| (k.word().into(), n)).collect(),
+        form: key.form,
+        length: key.length,
+        depth: Number(f64::from(key.depth_permille) / 1000.0),
+        factors: key.factors,
+        pass: counts.n - counts.fail,
+        fail: counts.fail,
+        void: counts.void,
+    };
+    std::mem::take(&mut counted.cells).into_iter().map(cell).collect()
 }
 
 fn trial_row(entry: &TrialEntry) -> TrialRow {
@@ -206,7 +212,7 @@ fn trial_row(entry: &TrialEntry) -> TrialRow {
     }
 }
 
-fn matrix(cells: &[&RecallCell], style: Style) -> String {
+fn form_table(cells: &[&RecallCell], style: Style) -> String {
     let mut depths: Vec<f64> = cells.iter().map(|c| c.depth.0).collect();
     depths.sort_by(f64::total_cmp);
     depths.dedup();
@@ -301,6 +307,22 @@ mod tests {
     }
 
     #[test]
+    fn warm_and_cold_trials_were_added_up_in_one_cell() {
+        let mut state = State::default();
+        for (id, level) in [(1, "cold"), (2, "warm")] {
+            let mut entry = fixture::trial(id, 1024, 0.5, FAIL);
+            let mut trial = (*entry.trial).clone();
+            trial.factors.insert("cache".into(), level.into());
+            entry.trial = std::sync::Arc::new(trial);
+            state.trials.push_back(entry);
+        }
+        let report = recall_report(&state, 0);
+        assert_eq!(report.cells.iter().map(|c| c.fail).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(report.cells[0].kinds["wrong"], 1);
+        assert!(text(&report, Style::PLAIN).contains("needle, cache warm"));
+    }
+
+    #[test]
     fn only_trials_after_the_line_count() {
         let state = fixture::full_state();
         assert_eq!(recall_report(&state, 0).trials.len(), 3);
@@ -328,7 +350,7 @@ mod tests {
         t2       1024   10 %  near miss       4711      47␛1 (wrong from character 3)
         t3       2048   90 %  void: time-out  4711      47␛1 (wrong from character 3)
 
-        no symptom: 50.0 % of 2 trials fail, lower bound 9.5 %, floor 15.0 %
+        no symptom: 50.0 % of 2 trials fail, lower bound 9.5 % over trials, floor 15.0 %
         "#);
     }
 }

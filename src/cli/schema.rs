@@ -18,10 +18,14 @@ use crate::cli::lab::{RevealReport, ScenariosReport};
 use crate::cli::micro::MicroReports;
 use crate::cli::patches::PatchesReport;
 use crate::cli::recall::RecallReport;
+use crate::cli::search_plan::{PlanReport, SimulateReport};
 use crate::cli::session::{SessionList, SessionRepair, SessionShow, SessionVerify};
+use crate::cli::session_files::SessionMade;
+use crate::cli::session_replay::SessionReplay;
 use crate::cli::settings::ConfigReport;
 use crate::cli::shell::TextReport;
 use crate::cli::stream::{EventLine, event_schema};
+use crate::cli::transcript::TranscriptReport;
 use crate::cli::truth::TruthReport;
 use crate::config::nearest;
 
@@ -60,6 +64,8 @@ pub const ALL: &[Known] = &[
     Known { name: EventLine::NAME, schema: event_schema },
     known::<InitReport>(),
     known::<IsolateReport>(),
+    known::<PlanReport>(),
+    known::<SimulateReport>(),
     known::<KeysReport>(),
     known::<RevealReport>(),
     known::<ScenariosReport>(),
@@ -68,11 +74,14 @@ pub const ALL: &[Known] = &[
     known::<RecallReport>(),
     known::<SchemasReport>(),
     known::<SessionList>(),
+    known::<SessionMade>(),
     known::<SessionRepair>(),
+    known::<SessionReplay>(),
     known::<ResumeReport>(),
     known::<SessionShow>(),
     known::<SessionVerify>(),
     known::<TextReport>(),
+    known::<TranscriptReport>(),
     known::<TruthReport>(),
 ];
 
@@ -113,7 +122,9 @@ mod tests {
 
     use super::*;
     use crate::cli::style::Style;
-    use crate::cli::{demo, fixture, isolate, keys, lab, micro, patches, recall, session, shell, stream, truth};
+    use crate::cli::{
+        demo, fixture, isolate, keys, lab, micro, patches, recall, search_plan, session, shell, stream, truth,
+    };
     use crate::engine::state::State;
 
     fn validator(name: &str) -> jsonschema::Validator {
@@ -138,15 +149,17 @@ mod tests {
     #[test]
     fn every_report_over_a_full_state_is_valid_and_every_field_is_demanded() {
         let (state, dir, style) = (fixture::full_state(), Path::new("s"), Style::PLAIN);
-        check(&isolate::answer(&state, dir, style));
+        check(&isolate::answer(&state, Some(dir), style));
         check(&demo::answer(&state, "incident", dir, style));
-        check(&truth::answer(&state, dir, style));
-        check(&recall::answer(&state, 0, dir, style));
-        check(&micro::answer(&state, 0, dir, style));
+        check(&truth::answer(&state, None, style));
+        check(&recall::answer(&state, 0, Some(dir), style));
+        check(&micro::answer(&state, 0, Some(dir), style));
         check(&patches::answer(&state, Some(dir), style));
         check(&Answer::new(&session::session_show_report(&state), Status::Done, ""));
-        check(&keys::keys(false, style));
+        check(&keys::keys(None, false, style));
         check(&keys::commands(style));
+        check(&search_plan::answer(&state, Some(5.0), None, style));
+        check(&search_plan::simulated(1).unwrap());
         check(&lab::scenarios(vec!["incident".into()]));
         check(&shell::man().unwrap());
     }
@@ -154,10 +167,10 @@ mod tests {
     #[test]
     fn every_report_over_an_empty_state_is_valid() {
         let (state, dir, style) = (State::default(), Path::new("s"), Style::PLAIN);
-        check(&isolate::answer(&state, dir, style));
-        check(&truth::answer(&state, dir, style));
-        check(&recall::answer(&state, 0, dir, style));
-        check(&micro::answer(&state, 0, dir, style));
+        check(&isolate::answer(&state, Some(dir), style));
+        check(&truth::answer(&state, None, style));
+        check(&recall::answer(&state, 0, Some(dir), style));
+        check(&micro::answer(&state, 0, Some(dir), style));
         check(&patches::answer(&state, None, style));
         check(&Answer::new(&session::session_show_report(&state), Status::Done, ""));
     }
@@ -184,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_wrong_status_number_is_not_valid() {
-        let mut value: Value = serde_json::from_str(&keys::keys(false, Style::PLAIN).to_json()).unwrap();
+        let mut value: Value = serde_json::from_str(&keys::keys(None, false, Style::PLAIN).to_json()).unwrap();
         value["exit"] = 7.into();
         assert!(!validator("keys").is_valid(&value));
     }

@@ -1,4 +1,4 @@
-//! `patchbench session list|show|verify|repair`: sessions on disk.
+//! `patchbench session list|show|verify|repair`: what a session holds, and whether it can be trusted.
 //!
 //! Responsible for the reports; reading and checking a session is `session`.
 //! Opening one again needs a running engine and is not here.
@@ -16,6 +16,7 @@ use crate::cli::style::Style;
 use crate::cli::table::{self, Cell, table};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::{Mark, ProcedureStatus, State};
+use crate::session::lock;
 use crate::session::replay::replay;
 use crate::session::store::{self, SessionError};
 use crate::session::verify::{self, Verification};
@@ -38,13 +39,19 @@ pub struct SessionRow {
     pub last_at: Option<String>,
     /// Number of its last event.
     pub events: u64,
+    /// Its tags.
+    pub tags: Vec<String>,
 }
 
 /// One session.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct SessionShow {
-    /// Its name.
+    /// The name that it began with; that of its folder may be another by now.
     pub name: String,
+    /// The process that has it open, as its lock says; `null` where nobody has. What is `running` then goes on.
+    pub open_in: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
     /// Its id.
     pub id: String,
     /// Version of the program that last opened it.
@@ -103,7 +110,7 @@ pub struct ProcedureRow {
 pub enum ProcedureWord {
     /// Shown, not confirmed.
     Planned,
-    /// Running, or its program was killed and the session was not opened since.
+    /// Running if a process has the session open; else its program was killed and the session was not opened since.
     Running,
     /// Cut off; waits to be finished or undone.
     Interrupted,
@@ -225,10 +232,12 @@ impl From<SessionError> for Failed {
 /// The folder of the sessions cannot be read.
 pub fn list(root: &Path, style: Style) -> Result<Answer, Failed> {
     let row = |entry: store::Entry| SessionRow {
-        name: entry.name,
-        path: entry.path.display().to_string(),
         last_at: entry.last_at.map(|at| at.to_string()),
         events: entry.events,
+        // A list that cannot be read must not hide the session.
+        tags: store::tags(&entry.path).unwrap_or_default().into_iter().collect(),
+        name: entry.name,
+        path: entry.path.display().to_string(),
     };
     let report = SessionList { sessions: store::list(root)?.into_iter().map(row).collect() };
     let text = if report.sessions.is_empty() {
@@ -236,10 +245,16 @@ pub fn list(root: &Path, style: Style) -> Result<Answer, Failed> {
     } else {
         let cells = |s: &SessionRow| {
             let at = s.last_at.clone().unwrap_or_else(|| "unreadable".to_owned());
-            vec![s.name.clone().into(), at.into(), s.events.to_string().into(), s.path.clone().into()]
+            vec![
+                s.name.clone().into(),
+                at.into(),
+                s.events.to_string().into(),
+                s.tags.join(" ").into(),
+                s.path.clone().into(),
+            ]
         };
         let rows: Vec<Vec<Cell>> = report.sessions.iter().map(cells).collect();
-        table(&["session", "last event", "events", "folder"], &[2], &rows, style)
+        table(&["session", "last event", "events", "tags", "folder"], &[2], &rows, style)
     };
     Ok(Answer::new(&report, Status::Done, text))
 }
@@ -251,9 +266,12 @@ pub fn list(root: &Path, style: Style) -> Result<Answer, Failed> {
 pub fn show(root: &Path, session: &str, style: Style) -> Result<Answer, Failed> {
     let dir = store::find(root, session)?;
     let (state, remark) = read(&dir)?;
-    let report = session_show_report(&state);
+    let mut report = session_show_report(&state);
+    report.open_in = lock::holder(&dir.join("lock"))?;
+    report.tags = store::tags(&dir)?.into_iter().collect();
     let text = show_text(&report, &state, style);
-    Ok(Answer::new(&report, Status::Done, text).session(dir).diagnostics(remark))
+    let blobs = verify::blob_remark(&dir, &state);
+    Ok(Answer::new(&report, Status::Done, text).session(dir).diagnostics(remark).diagnostics(blobs))
 }
 
 /// Answers `session verify`: whatever does not hold is a finding.
@@ -267,7 +285,8 @@ pub fn verify(root: &Path, session: &str, style: Style) -> Result<Answer, Failed
     let word = if sound { style.good("sound:") } else { style.error("not sound:") };
     let head = format!("{word} {} events, {} blobs", verification.events, verification.blobs);
     let problems = verification.problems.iter().map(|problem| format!("  {}", problem.message));
-    let text = std::iter::once(head).chain(problems).collect::<Vec<_>>().join("\n");
+    let remarks = verification.remarks.iter().map(|remark| format!("  note: {}", remark.message));
+    let text = std::iter::once(head).chain(problems).chain(remarks).collect::<Vec<_>>().join("\n");
     let report = SessionVerify { sound, verification };
     let status = if sound { Status::Done } else { Status::Finding };
     Ok(Answer::new(&report, status, text).session(dir))
@@ -302,6 +321,8 @@ pub fn session_show_report(state: &State) -> SessionShow {
     let changed = state.targets.iter().filter_map(|(target, t)| t.changed.as_ref().map(|c| (target, c)));
     SessionShow {
         name: state.session.name.clone(),
+        open_in: None,
+        tags: Vec::new(),
         id: state.session.id.to_string(),
         program: state.session.program.clone(),
         seed: state.session.seed,
@@ -341,7 +362,11 @@ pub fn session_show_report(state: &State) -> SessionShow {
     }
 }
 
-fn read(dir: &Path) -> Result<(State, Option<Diagnostic>), Failed> {
+/// The state of a session that is not opened for writing, up to the first damage, and what is wrong with it.
+///
+/// # Errors
+/// It cannot be read at all.
+pub(crate) fn read(dir: &Path) -> Result<(State, Option<Diagnostic>), Failed> {
     match store::read(dir) {
         Ok(loaded) => {
             let torn = (loaded.torn_bytes > 0).then(|| {
@@ -389,9 +414,16 @@ fn show_text(report: &SessionShow, state: &State, style: Style) -> String {
             changed.procedure
         ));
     }
-    let half_done = |p: &&ProcedureRow| matches!(p.status, ProcedureWord::Running | ProcedureWord::Interrupted);
-    for procedure in report.procedures.iter().filter(half_done) {
-        parts.push(format!("{} p{}: {}", style.warning("HALF-DONE"), procedure.id, procedure.title));
+    if let Some(pid) = &report.open_in {
+        parts.push(format!("{} process {pid} has it open", style.hint("OPEN")));
+    }
+    for procedure in &report.procedures {
+        let word = match (procedure.status, &report.open_in) {
+            (ProcedureWord::Running, Some(pid)) => format!("{}, held by process {pid},", style.hint("IN PROGRESS")),
+            (ProcedureWord::Running | ProcedureWord::Interrupted, _) => style.warning("HALF-DONE"),
+            _ => continue,
+        };
+        parts.push(format!("{word} p{}: {}", procedure.id, procedure.title));
     }
     parts.push(isolate::text(&report.found, style));
     let line = |t: &crate::engine::state::TimelineEntry| {
@@ -436,7 +468,38 @@ mod tests {
         ];
         open.journal.append(&events).unwrap();
         open.journal.sync().unwrap();
+        let (seq, hash, _) = open.journal.head();
+        store::write_head(&open.dir, &store::Head { seq, hash: hash.clone() }).unwrap();
         open.dir
+    }
+
+    #[test]
+    fn a_change_that_runs_in_another_process_was_called_half_done() {
+        let procedure = ProcedureRow {
+            id: 3,
+            target: "server".into(),
+            title: "restart server".into(),
+            status: ProcedureWord::Running,
+        };
+        let state = fixture::full_state();
+        let mut report = session_show_report(&state);
+        report.procedures.push(procedure);
+        assert!(show_text(&report, &state, Style::PLAIN).contains("HALF-DONE p3: restart server"));
+        report.open_in = Some("4711".into());
+        let text = show_text(&report, &state, Style::PLAIN);
+        assert!(text.contains("IN PROGRESS, held by process 4711, p3: restart server"), "{text}");
+        assert!(!text.contains("HALF-DONE"));
+    }
+
+    #[test]
+    fn an_open_session_says_who_has_it() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = session(root.path());
+        let open = store::open(&dir).unwrap();
+        let shown = show(root.path(), "monday", Style::PLAIN).unwrap();
+        assert_eq!(shown.body["open_in"], std::process::id().to_string());
+        drop(open);
+        assert!(show(root.path(), "monday", Style::PLAIN).unwrap().body["open_in"].is_null());
     }
 
     #[test]
@@ -480,7 +543,7 @@ mod tests {
         insta::assert_snapshot!(show_text(&session_show_report(&state), &state, Style::PLAIN), @r#"
         monday began 2026-05-01T12:00:00Z, 3 events, case loss
 
-        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % is above the floor of 15.0 %
+        symptom: 60.0 % of 24 trials fail; the lower bound 44.0 % over boots is above the floor of 15.0 %
 
         verdict    subject                          on        off  boots on/off  bound
         guilty     triton-indexer  15/24 fail (2 void)  1/24 fail           4/4  0.014

@@ -1,5 +1,7 @@
 //! Colour of text output. Colour never carries meaning alone.
 
+use crate::untrusted::visible_lines;
+
 /// Whether text is coloured, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -53,9 +55,32 @@ impl Style {
     }
 
     fn paint(self, code: &str, text: &str) -> String {
-        if self.color && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+        let text = visible_lines(text);
+        if self.color && !text.is_empty() { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text }
+    }
+
+    /// The text as it may go to a terminal: of all control characters, only line ends and the escapes of
+    /// this style are left.
+    ///
+    /// Foreign text can at most colour itself, and colour never carries meaning alone.
+    pub fn safe(self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(at) = rest.find('\u{1b}') {
+            out.push_str(&visible_lines(&rest[..at]));
+            rest = &rest[at..];
+            let ours = CODES.iter().map(|code| format!("\u{1b}[{code}m")).find(|e| self.color && rest.starts_with(e));
+            let taken = ours.as_ref().map_or(1, String::len);
+            out.push_str(&ours.unwrap_or_else(|| visible_lines("\u{1b}")));
+            rest = &rest[taken..];
+        }
+        out.push_str(&visible_lines(rest));
+        out
     }
 }
+
+/// What [`Style`] writes between `ESC [` and `m`.
+const CODES: [&str; 7] = ["1;31", "1;33", "1;36", "32", "1", "2", "0"];
 
 #[cfg(test)]
 mod tests {
@@ -72,6 +97,13 @@ mod tests {
         check("auto", false, false, false);
         check("always", true, false, true);
         check("never", false, true, false);
+    }
+
+    #[test]
+    fn only_our_own_escapes_reach_the_terminal() {
+        let text = format!("{}\u{1b}[2J\n{}\u{9b}1m", Style::COLORED.error("a\u{1b}b"), Style::COLORED.dim("c"));
+        assert_eq!(Style::COLORED.safe(&text), "\u{1b}[1;31ma␛b\u{1b}[0m␛[2J\n\u{1b}[2mc\u{1b}[0m\\u{9b}1m");
+        assert!(!Style::PLAIN.safe(&text).contains('\u{1b}'));
     }
 
     #[test]

@@ -1,10 +1,12 @@
 //! Text tables for standard output.
 //!
 //! Columns are as wide as their widest cell; nothing is cut, since the output may be read by a script.
+//! What a cell shows may be foreign: it is made visible when the cell is made, and stays on one line.
 
 use unicode_width::UnicodeWidthStr as _;
 
 use crate::cli::style::Style;
+use crate::untrusted::Untrusted;
 
 /// How a cell is marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,16 +27,14 @@ pub enum Mark {
 /// One cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// The text, printable.
-    pub text: String,
-    /// Its mark.
-    pub mark: Mark,
+    text: String,
+    mark: Mark,
 }
 
 impl Cell {
-    /// A cell with a mark.
+    /// A cell with a mark; control characters in the text are spelled out.
     pub fn marked(text: impl Into<String>, mark: Mark) -> Self {
-        Self { text: text.into(), mark }
+        Self { text: Untrusted::new(text).visible(usize::MAX), mark }
     }
 }
 
@@ -121,6 +121,11 @@ mod tests {
     #[test]
     fn wide_characters_count_as_two() {
         check(&["a", "b"], &[], &[&["漢", "x"], &["yy", "z"]], "a   b\n漢  x\nyy  z");
+    }
+
+    #[test]
+    fn a_cell_with_escapes_steered_the_terminal() {
+        check(&["a"], &[], &[&["x\u{1b}]0;title\u{7}\ny"]], "a\nx␛]0;title␇⏎y");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::State;
 use crate::truth::service::ServiceProcess;
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth};
+use crate::untrusted::Untrusted;
 
 /// Characters of a value that the text form shows.
 const SHOWN: usize = 48;
@@ -125,13 +126,13 @@ pub fn status(report: &TruthReport) -> Status {
 }
 
 /// Answers `truth` once every target was probed.
-pub fn answer(state: &State, session: &Path, style: Style) -> Answer {
+pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = truth_report(state);
     let remarks: Vec<Diagnostic> = readings(state).flat_map(|t| t.diagnostics.iter().cloned()).collect();
     let status = status(&report);
     let text = text(&report, style);
     let answer = Answer::new(&report, status, text)
-        .session(session)
+        .kept_in(session)
         .diagnostics(state.diagnostics.iter().cloned())
         .diagnostics(remarks);
     match status {
@@ -251,7 +252,7 @@ fn claim_text(claim: Option<&ClaimRow>) -> String {
         (_, KnownWord::Unknown) => return "?".to_owned(),
         (None, KnownWord::Yes) => "(unset)".to_owned(),
         (Some(value), KnownWord::Yes) if value.is_empty() => "\"\"".to_owned(),
-        (Some(value), KnownWord::Yes) => crate::untrusted::Untrusted::from(value.as_str()).visible(SHOWN),
+        (Some(value), KnownWord::Yes) => Untrusted::from(value.as_str()).visible(SHOWN),
     };
     match claim.line {
         Some(line) => format!("{value} (line {line})"),
@@ -287,7 +288,7 @@ mod tests {
     fn no_target_read_is_a_failure_of_the_world() {
         let mut state = fixture::full_state();
         state.targets.insert("server".into(), crate::engine::state::TargetState::default());
-        let answer = answer(&state, Path::new("s"), Style::PLAIN);
+        let answer = answer(&state, None, Style::PLAIN);
         assert_eq!(answer.status, Status::World);
         assert_eq!(answer.error.map(|e| e.code), Some(ErrorCode::Unreachable));
     }
@@ -309,6 +310,16 @@ mod tests {
                 "1 of 2 values disagree, 1 could not be told, 0 agree",
             ]
         );
+    }
+
+    #[test]
+    fn names_notes_and_reasons_were_printed_raw() {
+        let mut report = truth_report(&fixture::full_state());
+        report.rows[0].name = "A\u{1b}[2J".into();
+        report.rows[0].note = "set by \u{7}x".into();
+        report.targets[0].target = "s\nt".into();
+        assert!(!text(&report, Style::PLAIN).chars().any(|c| c.is_control() && c != '\n'));
+        assert!(text(&report, Style::PLAIN).contains("s⏎t"));
     }
 
     #[test]

@@ -75,7 +75,6 @@ mod screen {
     use std::path::Path;
     use std::time::Duration;
 
-    use fs_err as fs;
     use tokio_util::sync::CancellationToken;
 
     use crate::cli::Context;
@@ -84,12 +83,13 @@ mod screen {
     use crate::cli::connect::run::{Run, block_on, finish, start_new};
     use crate::cli::connect::{case_file, demo as lab, resume as again};
     use crate::cli::json::ErrorCode;
+    use crate::cli::keymap;
     use crate::cli::output;
     use crate::engine::command::Command;
     use crate::engine::diagnostic::Diagnostic;
     use crate::engine::input::ActorRole;
+    use crate::session::blobs::BlobStore;
     use crate::ui::app::{Mode, Setup};
-    use crate::ui::keymap::Keymap;
     use crate::ui::layout::read::with_folder;
     use crate::ui::next;
     use crate::ui::run::{Exit, Options, run as show};
@@ -142,7 +142,13 @@ mod screen {
         };
         let watching =
             tokio::spawn(world::watch(run.hosts.clone(), run.handle(), run.actor.clone(), pace, cancel.clone()));
-        let options = Options { setup: setup(context, remarks)?, actor: run.actor.clone(), next: next::step };
+        let options = Options {
+            setup: setup(context, remarks)?,
+            actor: run.actor.clone(),
+            next: next::step,
+            notify: context.config.text("notify").to_owned(),
+            blobs: BlobStore::existing(run.dir.join("blobs")),
+        };
         let exit = show(run.handle(), options).await;
         cancel.cancel();
         // A task that is cancelled has nothing to say.
@@ -162,33 +168,13 @@ mod screen {
             let message = format!("there is no layout `{wanted}`");
             remarks.push(Diagnostic::warning("no-layout", message).hint(format!("there are {}", names.join(", "))));
         }
-        let theme = match config.text("theme") {
-            "default" => Theme::Dark,
-            name => Theme::parse(name).ok_or_else(|| {
-                Failed::usage(ErrorCode::Config, format!("there is no theme `{name}`"))
-                    .hint("there are dark, light and mono")
-            })?,
-        };
+        // The setting admits the themes alone, and `default`.
+        let theme = Theme::parse(config.text("theme")).unwrap_or_default();
         let mut look = Look::from_env(theme, &LookEnv::read());
         look.ascii |= config.is_on("ascii");
-        let (keymap, wrong) = keymap(context)?;
+        let (keymap, wrong) = keymap::of_user(context)?;
         remarks.extend(wrong);
         Ok(Setup { mode: Mode::Live(ActorRole::Driver), look, keymap, layouts, remarks })
-    }
-
-    /// The keys: those of the table, and the user's over them.
-    fn keymap(context: &Context) -> Result<(Keymap, Vec<Diagnostic>), Failed> {
-        let named = context.config.text("keymap");
-        let path =
-            if named.is_empty() { context.paths.config.join("keymap.toml") } else { Path::new(named).to_owned() };
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Keymap::with_user(&text, &path.display().to_string())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_empty() => {
-                Ok((Keymap::from_table(), Vec::new()))
-            }
-            Err(error) => Err(Failed::usage(ErrorCode::Config, error.to_string())
-                .hint("name a file that can be read in `keymap`, or leave it out")),
-        }
     }
 
     /// What becomes of the servers when the screen is gone.

@@ -115,6 +115,7 @@ pub const TABLE: &[Entry] = &[
     list("first", &["home", "g g"], "first row"),
     list("last", &["end", "G"], "last row, and follow new ones"),
     list("open", &["enter"], "show all that is known of the selected row"),
+    list("transcript", &["o"], "in recall: show the whole conversation of the selected trial"),
     list("mark", &["space"], "mark or unmark the selected row"),
     list("filter", &["/"], "show matching rows only; a leading ! inverts"),
     list("filter-invert", &["!"], "invert the filter"),

@@ -113,7 +113,7 @@ fn searched_targets(case: &Arc<Case>, patches: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::case::Gate;
-    use crate::isolate::exit::exit_status;
+    use crate::isolate::exit::{Conclusion, conclusion};
     use crate::isolate::fake::{self, Culprit, Nature, World};
     use crate::isolate::search::Phase;
     use crate::isolate::verdict::{Finding, Verdict};
@@ -133,13 +133,13 @@ mod tests {
         world.state.verdicts.iter().find(|v| v.subject.id == patch).unwrap()
     }
 
-    fn check(world: &World, findings: &[(&str, Finding)], exit: u8) {
+    fn check(world: &World, findings: &[(&str, Finding)], exit: Conclusion) {
         for (patch, finding) in findings {
             let got = verdict(world, patch);
             assert_eq!(got.verdict, *finding, "{patch}: {}", got.why);
         }
         assert_eq!(world.state.verdicts.len(), findings.len());
-        assert_eq!(exit_status(&world.state), exit);
+        assert_eq!(conclusion(&world.state), exit);
     }
 
     fn said(world: &World, part: &str) -> bool {
@@ -149,7 +149,11 @@ mod tests {
     #[test]
     fn the_guilty_is_found_the_others_acquitted_and_it_is_left_off() {
         let world = searched(fake::case(3), single(1));
-        check(&world, &[("p0", Finding::Acquitted), ("p1", Finding::Guilty), ("p2", Finding::Acquitted)], 1);
+        check(
+            &world,
+            &[("p0", Finding::Acquitted), ("p1", Finding::Guilty), ("p2", Finding::Acquitted)],
+            Conclusion::Guilty,
+        );
         let levels = &world.state.current_boot("lab").unwrap().proof.levels;
         assert_eq!((levels["p0"].as_str(), levels["p1"].as_str()), ("on", "off"));
         assert!(said(&world, "is left with it off"));
@@ -176,7 +180,7 @@ mod tests {
     #[test]
     fn without_a_symptom_nobody_is_judged() {
         let world = searched(fake::case(2), Nature::default());
-        check(&world, &[("p0", Finding::Inconclusive), ("p1", Finding::Inconclusive)], 0);
+        check(&world, &[("p0", Finding::Inconclusive), ("p1", Finding::Inconclusive)], Conclusion::NoFinding);
         assert!(verdict(&world, "p0").why.contains("no symptom"));
         assert_eq!(world.state.search.as_ref().unwrap().ended, Some(Ending::NoSymptom));
     }
@@ -184,16 +188,24 @@ mod tests {
     #[test]
     fn a_symptom_that_stays_with_all_off_shows_no_patch() {
         let world = searched(fake::case(2), Nature { culprit: Culprit::Always, ..Nature::default() });
-        check(&world, &[("p0", Finding::NotShown), ("p1", Finding::NotShown)], 4);
+        check(&world, &[("p0", Finding::NotShown), ("p1", Finding::NotShown)], Conclusion::Unexplained);
     }
 
     #[test]
     fn partners_are_not_separable_and_either_of_two_is_not_shown() {
         let both = searched(fake::case(3), Nature { culprit: Culprit::Both(0, 2), ..Nature::default() });
-        check(&both, &[("p0", Finding::NotSeparable), ("p1", Finding::NotShown), ("p2", Finding::NotSeparable)], 4);
+        check(
+            &both,
+            &[("p0", Finding::NotSeparable), ("p1", Finding::NotShown), ("p2", Finding::NotSeparable)],
+            Conclusion::Unexplained,
+        );
         assert!(said(&both, "`p0`, `p2` unmake the symptom"));
         let either = searched(fake::case(3), Nature { culprit: Culprit::Either(0, 2), ..Nature::default() });
-        check(&either, &[("p0", Finding::NotShown), ("p1", Finding::NotShown), ("p2", Finding::NotShown)], 4);
+        check(
+            &either,
+            &[("p0", Finding::NotShown), ("p1", Finding::NotShown), ("p2", Finding::NotShown)],
+            Conclusion::Unexplained,
+        );
     }
 
     #[test]
@@ -204,13 +216,13 @@ mod tests {
         // All off needs `p0` off, which does not start, so nothing can be shown both ways.
         assert!(matches!(world.state.search.as_ref().unwrap().ended, Some(Ending::CannotRun { .. })));
         assert!(verdict(&world, "p1").why.contains("died while loading"));
-        assert_eq!(exit_status(&world.state), 3);
+        assert_eq!(conclusion(&world.state), Conclusion::WorldFailed);
     }
 
     #[test]
     fn void_trials_end_the_search_with_the_reason() {
         let world = searched(fake::case(2), Nature { void: 0.6, ..single(0) });
-        check(&world, &[("p0", Finding::Inconclusive), ("p1", Finding::Inconclusive)], 3);
+        check(&world, &[("p0", Finding::Inconclusive), ("p1", Finding::Inconclusive)], Conclusion::WorldFailed);
         assert!(verdict(&world, "p0").why.contains("were void"));
         let some = searched(fake::case(2), Nature { void: 0.1, ..single(0) });
         assert_eq!(verdict(&some, "p0").verdict, Finding::Guilty);
@@ -222,7 +234,11 @@ mod tests {
         let mut case = fake::case(3);
         case.patches[0].gate = Gate::None;
         let world = searched(case, Nature { unverified: vec!["p2".into()], ..single(1) });
-        check(&world, &[("p0", Finding::Inconclusive), ("p1", Finding::Guilty), ("p2", Finding::Inconclusive)], 1);
+        check(
+            &world,
+            &[("p0", Finding::Inconclusive), ("p1", Finding::Guilty), ("p2", Finding::Inconclusive)],
+            Conclusion::Guilty,
+        );
         assert!(said(&world, "`p0` is not tried: it has no variable or flag"));
         assert!(said(&world, "could not be read back: the environment was all NUL"));
     }
@@ -234,7 +250,7 @@ mod tests {
         let commands = world.search(2000).unwrap();
         assert!(commands < 6, "{commands} commands");
         assert!(matches!(world.state.search.as_ref().unwrap().ended, Some(Ending::CannotRun { .. })));
-        assert_eq!(exit_status(&world.state), 3);
+        assert_eq!(conclusion(&world.state), Conclusion::WorldFailed);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::engine::procedure::Failure;
-use crate::isolate::exit::exit_status;
+use crate::isolate::exit::{Conclusion, conclusion};
 use crate::isolate::fake::{Culprit, Nature, World, case};
 use crate::isolate::search::Ending;
 use crate::isolate::verdict::Finding;
@@ -86,7 +86,7 @@ impl Tally {
         self.all_acquitted += yes((0..truth.patches).all(|i| guilty.contains(&i) || acquitted.contains(&i)));
         let ended = world.state.search.as_ref().and_then(|s| s.ended.clone());
         self.no_symptom += yes(ended == Some(Ending::NoSymptom));
-        self.stuck += yes(ended.is_none() || (!convicted.is_empty() && exit_status(&world.state) != 1));
+        self.stuck += yes(ended.is_none() || (!convicted.is_empty() && conclusion(&world.state) != Conclusion::Guilty));
         self.boots += world.state.boots.len() as u64;
         self.trials += world.state.trials.len() as u64;
         self.seconds += world.seconds();

@@ -75,7 +75,7 @@ pub struct ArmCount {
 pub struct Symptom {
     /// Failure rate with everything as found.
     pub rate: f64,
-    /// Lower Wilson bound (95 %) of that rate.
+    /// Lower Wilson bound (95 %) of that rate, on counts deflated for the luck that trials of a boot share.
     pub lower: f64,
     /// Trials that count.
     pub trials: u32,

@@ -14,7 +14,7 @@ use crate::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
 use crate::engine::procedure::{Action, BootProof, Phase, Procedure, ProcessKey, Purpose, Step};
 use crate::engine::state::State;
 use crate::engine::update::update;
-use crate::isolate::exit::exit_status;
+use crate::isolate::exit::{Conclusion, conclusion};
 use crate::isolate::fake;
 use crate::isolate::verdict::Finding;
 use crate::recall::trial::{FailKind, Outcome, Trial, TrialKey};
@@ -178,7 +178,7 @@ fn the_engine_brings_a_search_to_its_verdicts() {
     let engine = searched();
     let got: Vec<_> = engine.state.verdicts.iter().map(|v| (v.subject.id.as_str(), v.verdict)).collect();
     assert_eq!(got, [("p0", Finding::Acquitted), ("p1", Finding::Guilty), ("p2", Finding::Acquitted)]);
-    assert_eq!(exit_status(&engine.state), 1);
+    assert_eq!(conclusion(&engine.state), Conclusion::Guilty);
     assert_eq!(engine.levels["p1"], "off");
     assert!(!engine.events.iter().any(|e| matches!(e.what, Happened::Refused { .. })));
     assert!(!engine.state.diagnostics.iter().any(|d| d.code == "search-stuck"));
@@ -231,5 +231,5 @@ fn stopping_by_hand_keeps_what_was_measured() {
     engine.send(Body::Command(Command::StopIsolation));
     assert!(engine.state.search.as_ref().is_some_and(|s| !s.is_active()));
     assert!(engine.state.symptom.is_some() && !engine.state.trials.is_empty());
-    assert_eq!(exit_status(&engine.state), 4);
+    assert_eq!(conclusion(&engine.state), Conclusion::Unexplained);
 }

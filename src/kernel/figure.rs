@@ -120,29 +120,6 @@ pub fn table(report: &MicroReport) -> Vec<Vec<String>> {
     rows
 }
 
-/// Every number of the report, one a line: `candidate,role,quantity,mode,site,rel_l2`.
-pub fn csv(report: &MicroReport) -> String {
-    let mut out = String::from("candidate,role,quantity,mode,site,rel_l2\n");
-    let mut write = |curve: &Curve, role: &str, quantity: &str| {
-        for (label, error) in curve.labels.iter().zip(&curve.rel_l2) {
-            let cells = [&curve.candidate, role, quantity, mode_word(curve.mode), label, &format!("{error:e}")];
-            out.push_str(&cells.map(quoted).join(","));
-            out.push('\n');
-        }
-    };
-    report.floor.iter().for_each(|c| write(c, "floor", "streams"));
-    report.curves.iter().for_each(|c| write(c, "candidate", "streams"));
-    for part in &report.parts {
-        let quantity = match part.part {
-            crate::kernel::report::Part::Mixes => "mixes",
-            crate::kernel::report::Part::SiteInput => "site-input",
-        };
-        write(&part.curve, "candidate", quantity);
-    }
-    report.controls.iter().flat_map(|c| &c.curves).for_each(|c| write(c, "twin", "streams"));
-    out
-}
-
 /// The class as it is written on disk and on screen.
 pub fn class_word(class: ErrorClass) -> &'static str {
     match class {
@@ -150,13 +127,6 @@ pub fn class_word(class: ErrorClass) -> &'static str {
         ErrorClass::AboveFloor => "above-floor",
         ErrorClass::FlipsDecisions => "flips-decisions",
         ErrorClass::Broken => "broken",
-    }
-}
-
-fn mode_word(mode: CurveMode) -> &'static str {
-    match mode {
-        CurveMode::PerSite => "per-site",
-        CurveMode::Compounded => "compounded",
     }
 }
 
@@ -212,11 +182,6 @@ fn root_mean_square(values: &[f64]) -> Option<f64> {
 /// `None` without values; NaN as soon as one of them is, so that it cannot hide behind a number.
 fn largest(values: &[f64]) -> Option<f64> {
     values.iter().copied().reduce(|a, b| if a.is_nan() || a > b { a } else { b })
-}
-
-/// A CSV cell, in quotes where a comma, a quote or a line end needs them.
-fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n', '\r']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.to_owned() }
 }
 
 #[cfg(test)]
@@ -303,22 +268,5 @@ mod tests {
         assert_eq!(rows[1][5], "unknown");
         assert_eq!(rows[2], ["bf16", "3.54e-4", "4.00e-4", "NaN", "NaN", "2/224", "0.013 nats", "below-floor"]);
         assert!(rows.iter().all(|row| row.len() == rows[0].len()));
-    }
-
-    #[test]
-    fn csv_has_every_number_once() {
-        let text = csv(&report());
-        assert_eq!(text.lines().count(), 1 + 4 + 4 + 2 + 2);
-        assert!(text.contains("bf16,candidate,streams,compounded,site 1,NaN\n"));
-        assert!(text.contains("bf16,candidate,mixes,per-site,site 0,1e-3\n"));
-        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-    }
-
-    #[test]
-    fn csv_numbers_read_back_exactly() {
-        let value = 0.1_f64 + 0.2;
-        let report = MicroReport { curves: vec![curve("x", CurveMode::PerSite, &[value])], ..MicroReport::default() };
-        let text = csv(&report);
-        assert_eq!(text.trim_end().rsplit(',').next().unwrap().parse::<f64>(), Ok(value));
     }
 }

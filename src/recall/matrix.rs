@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::recall::trial::{Outcome, ProbeForm, Trial};
+use crate::recall::trial::{FailKind, Outcome, ProbeForm, Trial};
 use crate::stats::interval::{self, Z_TWO_SIDED_95};
 
 /// Which cell.
@@ -64,6 +64,8 @@ impl Counts {
 pub struct Matrix {
     /// Cell to counts.
     pub cells: BTreeMap<CellKey, Counts>,
+    /// Cell to failed trials of each kind; a cell without failures is absent.
+    pub kinds: BTreeMap<CellKey, BTreeMap<FailKind, u32>>,
 }
 
 impl Matrix {
@@ -112,6 +114,9 @@ pub fn matrix<'a>(trials: impl IntoIterator<Item = &'a Trial>) -> Matrix {
             depth_permille: depth_permille(trial.key.depth),
             factors: trial.factors.clone(),
         };
+        if let Outcome::Fail { how } = trial.outcome {
+            *out.kinds.entry(key.clone()).or_default().entry(how).or_default() += 1;
+        }
         out.cells.entry(key).or_default().add(&trial.outcome);
     }
     out

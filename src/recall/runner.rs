@@ -30,9 +30,10 @@ use crate::engine::procedure::Failure;
 use crate::recall::trial::{Outcome, ProbeForm, Trial, TrialKey};
 use crate::serving::capabilities::ColdRun;
 use crate::serving::chat::{ChatAnswer, ChatRequest, Delta};
-use crate::serving::client::{Client, Timeouts};
+use crate::serving::client::{Client, ModelInfo, Timeouts};
 use crate::serving::error::ServingError;
 use crate::serving::key;
+use crate::serving::server_info::ServerInfo;
 use crate::session::format::BlobHash;
 
 /// Connection failures in a row after which the job ends.
@@ -99,6 +100,9 @@ pub async fn run_with(
         None => return Ok(()),
         Some(model) => model.map_err(|e| e.to_failure())?,
     };
+    if let Some(limit) = stop_on_cancel(ctx, context_limit(&client)).await.flatten() {
+        fits(&plan.lengths, limit)?;
+    }
     let run = Run {
         client,
         settings,
@@ -125,6 +129,34 @@ async fn stop_on_cancel<T>(ctx: &JobContext, work: impl Future<Output = T>) -> O
         () = ctx.cancel.cancelled() => None,
         result = work => Some(result),
     }
+}
+
+/// The longest prompt that the server says it takes, in tokens; `None` is not known.
+///
+/// The smallest of what its own endpoints say: one that is raised on the command line is still bounded by memory.
+async fn context_limit(client: &Client) -> Option<u64> {
+    // A server that does not answer here may still answer trials; its limit is then not known.
+    let (info, model) = (client.server_info().await.ok(), client.model_info().await.ok());
+    least_limit(info.as_ref(), model.as_ref())
+}
+
+fn least_limit(info: Option<&ServerInfo>, model: Option<&ModelInfo>) -> Option<u64> {
+    const CONFIGURED: [&str; 4] = ["max_req_input_len", "context_length", "max_total_num_tokens", "max_total_tokens"];
+    const REPORTED: [&str; 4] = ["/data/0/max_model_len", "/data/0/meta/n_ctx", "/max_model_len", "/context_length"];
+    let known = |value: Option<&Value>| value.and_then(Value::as_u64).filter(|n| *n > 0);
+    let configured = info.into_iter().flat_map(|info| CONFIGURED.iter().filter_map(|name| known(info.get(name))));
+    let reported = model.into_iter().flat_map(|m| REPORTED.iter().filter_map(|path| known(m.answer.pointer(path))));
+    configured.chain(reported).min()
+}
+
+/// Refuses lengths beyond what the server takes: each of their trials would be void.
+fn fits(lengths: &[u32], limit: u64) -> Result<(), Failure> {
+    let long: Vec<_> = lengths.iter().filter(|l| u64::from(**l) > limit).map(ToString::to_string).collect();
+    if long.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("prompts of {} tokens do not fit: the server takes at most {limit}", long.join(", ")))
+        .hint(format!("ask for lengths up to {limit}, with some room for the answer")))
 }
 
 fn read_tools(path: &str) -> Result<Vec<Value>, Failure> {

@@ -115,6 +115,7 @@ async fn serve(model: Model) -> (String, Arc<Server>) {
         .route("/v1/tokenize", post(tokenize))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/loads", get(loads))
+        .route("/server_info", get(|| async { Json(json!({ "context_length": null, "max_req_input_len": 4096 })) }))
         .with_state(Arc::clone(&server));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -413,5 +414,15 @@ async fn an_unusable_case_or_plan_is_refused_before_anything_is_sent() {
     let mut tools = case(&url);
     tools.client.tools = Some("no/such/file.json".into());
     assert!(run_plan(&tools, &plan(1)).await.0.unwrap_err().message.contains("no/such/file.json"));
+    assert!(server.chats.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn lengths_beyond_the_context_were_asked_and_all_came_back_void() {
+    let (url, server) = serve(Model::Remembers).await;
+    let long = RecallPlan { lengths: vec![1024, 8192, 9000], ..plan(1) };
+    let failure = run_plan(&case(&url), &long).await.0.unwrap_err();
+    assert_eq!(failure.message, "prompts of 8192, 9000 tokens do not fit: the server takes at most 4096");
+    assert!(failure.hint.is_some_and(|h| h.contains("4096")));
     assert!(server.chats.lock().unwrap().is_empty());
 }

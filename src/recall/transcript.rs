@@ -1,19 +1,33 @@
 //! The whole conversation of a trial with the raw answer, as it stands in a blob.
 //!
-//! Pure; the blob itself is read and written by the caller. Not responsible for redaction: the prompts are our own
+//! Whoever runs a trial writes the blob. Not responsible for redaction: the prompts are our own
 //! generator's text, the answers are foreign and rendered visibly.
 
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use thiserror::Error;
 
 use crate::recall::trial::{Outcome, TrialKey};
 use crate::serving::chat::ChatMessage;
+use crate::session::blobs::{BlobError, BlobStore};
+use crate::session::format::BlobHash;
 use crate::untrusted::Untrusted;
 
 /// The version that is written.
 pub const VERSION: u32 = 1;
+
+/// Why a transcript cannot be shown.
+#[derive(Debug, Error)]
+pub enum TranscriptError {
+    /// It is missing or damaged.
+    #[error("the transcript cannot be read: {0}")]
+    Blob(#[from] BlobError),
+    /// It is no transcript of a known form.
+    #[error("the transcript is of a form that this program does not know: {0}")]
+    Form(#[from] serde_json::Error),
+}
 
 /// Everything about one trial that is too long for the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,6 +77,14 @@ impl Transcript {
     /// A number that JSON cannot hold.
     pub fn to_bytes(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
+    }
+
+    /// The transcript that a trial names.
+    ///
+    /// # Errors
+    /// The blob is missing or damaged, or is no transcript.
+    pub fn read(blobs: &BlobStore, hash: &BlobHash) -> Result<Self, TranscriptError> {
+        Ok(Self::from_bytes(&blobs.get(hash)?)?)
     }
 
     /// A transcript from the bytes of its blob.

@@ -6,6 +6,7 @@ use thiserror::Error;
 
 use crate::case::ServingEngine;
 use crate::engine::procedure::Failure;
+use crate::redact;
 use crate::untrusted::Untrusted;
 
 /// Characters of a foreign text that a one-line message shows.
@@ -53,7 +54,7 @@ pub enum ServingError {
         seconds: u64,
     },
     /// The server answered with an error status.
-    #[error("`{path}` answered {code}: {}", .body.visible(SHOWN))]
+    #[error("`{path}` answered {code}: {}", shown(.body))]
     Status {
         /// Path of the endpoint.
         path: &'static str,
@@ -63,7 +64,7 @@ pub enum ServingError {
         body: Untrusted,
     },
     /// The stream carried an error object.
-    #[error("the server reported an error in the middle of its answer: {}", .message.visible(SHOWN))]
+    #[error("the server reported an error in the middle of its answer: {}", shown(.message))]
     InStream {
         /// What it said.
         message: Untrusted,
@@ -101,6 +102,11 @@ pub enum ServingError {
     /// The job was cancelled.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// What a server said, for a message: without secrets, which servers like to repeat, and visible.
+fn shown(said: &Untrusted) -> String {
+    Untrusted::from(redact::text(said.raw())).visible(SHOWN)
 }
 
 impl ServingError {
@@ -142,9 +148,9 @@ impl ServingError {
         }
     }
 
-    /// The same as a failure of a job.
+    /// The same as a failure of a job, without secrets.
     pub fn to_failure(&self) -> Failure {
-        Failure { message: self.to_string(), hint: self.hint() }
+        Failure { message: redact::text(&self.to_string()), hint: self.hint() }
     }
 }
 
@@ -159,6 +165,18 @@ mod tests {
     #[test]
     fn foreign_text_in_a_message_is_made_visible() {
         assert_eq!(status(500).to_string(), "`/v1/tokenize` answered 500: no␛[31m");
+    }
+
+    #[test]
+    fn a_server_that_repeats_the_key_put_it_into_the_journal() {
+        let body = "invalid header: Authorization: Bearer sk-abcdefghijklmnopqrstuvwxyz123456".into();
+        let error = ServingError::Status { path: "/generate", code: 401, body };
+        for text in [error.to_string(), error.to_failure().message] {
+            assert!(!text.contains("abcdefghij") && text.contains(redact::MARK), "{text}");
+        }
+        let because = "cannot parse `--api-key=sk-abcdefghijklmnopqrstuvwxyz123456`".to_owned();
+        let error = ServingError::BadAnswer { path: "/model_info", because };
+        assert!(!error.to_failure().message.contains("abcdefghij"), "{error}");
     }
 
     #[test]

@@ -40,6 +40,30 @@ impl BlobStore {
         Ok(Self { dir })
     }
 
+    /// The store in this folder for reading alone; nothing is made.
+    pub fn existing(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// Hashes of the blobs that are there, by their names.
+    ///
+    /// # Errors
+    /// The folder is there and cannot be read.
+    pub fn names(&self) -> std::io::Result<Vec<BlobHash>> {
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            names.extend(name.strip_suffix(".zst").map(|hash| BlobHash(hash.to_owned())));
+        }
+        names.sort();
+        Ok(names)
+    }
+
     /// Writes the bytes, compressed, readable by the owner alone, and on disk when this returns.
     ///
     /// # Errors
@@ -76,7 +100,8 @@ impl BlobStore {
         &self.dir
     }
 
-    fn path(&self, hash: &BlobHash) -> PathBuf {
+    /// Where a blob is, or would be.
+    pub fn path(&self, hash: &BlobHash) -> PathBuf {
         self.dir.join(format!("{}.zst", hash.0))
     }
 }

@@ -24,6 +24,32 @@ pub enum LockError {
     Io(#[from] std::io::Error),
 }
 
+/// The process that has a session open, as its lock file names it; `None` where nobody has.
+///
+/// The file stays when a program ends; only the lock on it says that one runs.
+///
+/// # Errors
+/// The file is there and cannot be looked at.
+pub fn holder(path: &Path) -> Result<Option<String>, std::io::Error> {
+    let mut file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    match file.file().try_lock_shared() {
+        Ok(()) => {
+            file.file().unlock()?;
+            Ok(None)
+        }
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder)?;
+            Ok(Some(holder.trim().to_owned()))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
 impl Lock {
     /// Takes the lock, or says who has it.
     ///

@@ -1,7 +1,7 @@
 //! A state on disk, so that a long session opens fast. A cache: any of it may be deleted.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fs_err as fs;
 use serde::{Deserialize, Serialize};
@@ -51,15 +51,49 @@ pub fn write(dir: &Path, snapshot: &Snapshot) -> io::Result<()> {
     Ok(())
 }
 
+/// What a file among the snapshots holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cached {
+    /// A snapshot of this program's form.
+    Read(Box<Snapshot>),
+    /// One of another form.
+    OtherForm,
+    /// Nothing that can be read.
+    Unreadable,
+}
+
+/// The files of `dir`, the oldest first, and what they hold.
+pub fn all(dir: &Path) -> Vec<(PathBuf, Cached)> {
+    let mut paths: Vec<_> = fs::read_dir(dir).into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+    paths.sort();
+    let schema = schema_hash();
+    paths.into_iter().map(|path| (path.clone(), read(&path, &schema))).collect()
+}
+
 /// The newest snapshot in `dir` of this program's form that lies within `journal_len` bytes;
 /// unreadable ones are passed over.
 pub fn newest(dir: &Path, journal_len: u64) -> Option<Snapshot> {
     let mut paths: Vec<_> = fs::read_dir(dir).ok()?.filter_map(|e| Some(e.ok()?.path())).collect();
     paths.sort();
     let schema = schema_hash();
-    paths.iter().rev().find_map(|path| {
-        let bytes = zstd::decode_all(fs::File::open(path).ok()?).ok()?;
-        let snapshot: Snapshot = serde_json::from_slice(&bytes).ok()?;
-        (snapshot.schema == schema && snapshot.offset <= journal_len).then_some(snapshot)
+    paths.iter().rev().find_map(|path| match read(path, &schema) {
+        Cached::Read(snapshot) if snapshot.offset <= journal_len => Some(*snapshot),
+        _ => None,
     })
+}
+
+fn read(path: &Path, schema: &str) -> Cached {
+    /// The part that stays readable whatever the form of the state.
+    #[derive(Deserialize)]
+    struct Form {
+        schema: String,
+    }
+    let Some(bytes) = fs::File::open(path).ok().and_then(|file| zstd::decode_all(file).ok()) else {
+        return Cached::Unreadable;
+    };
+    match serde_json::from_slice::<Form>(&bytes) {
+        Ok(form) if form.schema != schema => Cached::OtherForm,
+        Ok(_) => serde_json::from_slice(&bytes).map_or(Cached::Unreadable, Cached::Read),
+        Err(_) => Cached::Unreadable,
+    }
 }

@@ -1,5 +1,6 @@
 //! The folder of a session: making, finding, opening and reading one.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,12 +14,14 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::event::Event;
 use crate::engine::state::State;
 use crate::session::blobs::{BlobError, BlobStore};
+use crate::session::bundle::TAGS;
 use crate::session::format::{ChainHash, Damage, Loaded, check_chain, decode};
 use crate::session::journal::Journal;
 use crate::session::lock::{Lock, LockError};
 use crate::session::replay::replay;
 use crate::session::snapshot;
 use crate::session::storage::FileStorage;
+use crate::session::verify;
 
 /// A session that is open for writing.
 pub struct OpenSession {
@@ -104,6 +107,16 @@ pub fn journal_path(dir: &Path) -> PathBuf {
 /// # Errors
 /// The name is taken or not a file name, or the disk said no.
 pub fn create(root: &Path, name: &str) -> Result<OpenSession, SessionError> {
+    let dir = free_folder(root, name)?;
+    fs::create_dir(&dir)?;
+    open(&dir)
+}
+
+/// The folder of a session that may be made under this name.
+///
+/// # Errors
+/// The name is taken or not a plain file name, or the disk said no.
+pub fn free_folder(root: &Path, name: &str) -> Result<PathBuf, SessionError> {
     let plain = !name.is_empty()
         && !name.starts_with('.')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
@@ -115,8 +128,31 @@ pub fn create(root: &Path, name: &str) -> Result<OpenSession, SessionError> {
     if dir.exists() {
         return Err(SessionError::Exists(name.to_owned()));
     }
-    fs::create_dir(&dir)?;
-    open(&dir)
+    Ok(dir)
+}
+
+/// The tags of a session, in order.
+///
+/// # Errors
+/// The list is there and cannot be read.
+pub fn tags(dir: &Path) -> io::Result<BTreeSet<String>> {
+    match fs::read_to_string(dir.join(TAGS)) {
+        Ok(text) => Ok(text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the tags of a session; all of them or nothing.
+///
+/// # Errors
+/// Those of the disk.
+pub fn write_tags(dir: &Path, tags: &BTreeSet<String>) -> io::Result<()> {
+    let mut file = tempfile::NamedTempFile::new_in(dir)?;
+    tags.iter().try_for_each(|tag| writeln!(file, "{tag}"))?;
+    file.as_file().sync_data()?;
+    file.persist(dir.join(TAGS)).map_err(|e| e.error)?;
+    Ok(())
 }
 
 /// Opens a session for writing: takes the lock, drops a torn last line, and rebuilds the state from
@@ -136,9 +172,8 @@ pub fn open(dir: &Path) -> Result<OpenSession, SessionError> {
         Err(error) => return Err(error.into()),
     };
     let (state, loaded, start) = load(dir, &bytes)?;
-    check_head(dir, state.seq, &loaded.hash)?;
+    let mut remarks: Vec<Diagnostic> = check_head(dir, &bytes, state.seq, &loaded.hash)?.into_iter().collect();
     let good = start + loaded.good_bytes;
-    let mut remarks = Vec::new();
     let mut storage = FileStorage::open(&path)?;
     if loaded.torn_bytes > 0 {
         use crate::session::storage::Storage as _;
@@ -153,6 +188,7 @@ pub fn open(dir: &Path) -> Result<OpenSession, SessionError> {
     }
     let journal = Journal::new(Box::new(storage), state.seq, loaded.hash, good);
     let blobs = BlobStore::open(dir.join("blobs"))?;
+    remarks.extend(verify::blob_remark(dir, &state));
     Ok(OpenSession { dir: dir.to_owned(), journal, state, blobs, remarks, lock })
 }
 
@@ -168,28 +204,58 @@ fn load(dir: &Path, bytes: &[u8]) -> Result<(State, Loaded, u64), Damage> {
     Ok((replay(State::default(), &whole.events), whole, 0))
 }
 
-fn check_head(dir: &Path, have: u64, hash: &ChainHash) -> Result<(), SessionError> {
-    let Some(head) = read_head(dir)? else { return Ok(()) };
+fn check_head(dir: &Path, bytes: &[u8], have: u64, hash: &ChainHash) -> Result<Option<Diagnostic>, SessionError> {
+    let head = match read_head(dir)? {
+        HeadFile::Read(head) => head,
+        HeadFile::Missing if have == 0 => return Ok(None),
+        HeadFile::Missing => return Ok(Some(head_remark("missing"))),
+        HeadFile::Unreadable(_) => return Ok(Some(head_remark("unreadable"))),
+    };
     if have < head.seq {
         return Err(SessionError::Short { have, acknowledged: head.seq });
     }
-    if have == head.seq && *hash != head.hash {
+    let there = if have == head.seq { Some(hash.clone()) } else { hash_at(bytes, head.seq) };
+    if there.is_none_or(|there| there != head.hash) {
         let good = Loaded { events: Vec::new(), hash: hash.clone(), good_bytes: 0, torn_bytes: 0 };
         let why = "its hash is not the one that was acknowledged".to_owned();
-        return Err(Damage { line: have as usize, why, good: Box::new(good) }.into());
+        return Err(Damage { line: head.seq as usize, why, good: Box::new(good) }.into());
     }
-    Ok(())
+    Ok(None)
 }
 
-/// How far the journal was acknowledged; `None` where that was never written.
+fn head_remark(how: &str) -> Diagnostic {
+    let message = format!("`HEAD` is {how}, so it is unknown whether the end of the journal is complete");
+    Diagnostic::warning("no-head", message).hint("`session repair` writes it anew for the events that are there")
+}
+
+/// Hash of line number `seq`; `None` where there is none, or the chain up to it does not hold.
+pub(crate) fn hash_at(bytes: &[u8], seq: u64) -> Option<ChainHash> {
+    let lines: usize = bytes.split_inclusive(|b| *b == b'\n').take(seq as usize).map(<[u8]>::len).sum();
+    check_chain(&bytes[..lines]).ok()
+}
+
+/// What stands in `HEAD`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HeadFile {
+    /// There is no such file.
+    Missing,
+    /// It is there and says nothing that can be used; why.
+    Unreadable(String),
+    /// How far the journal was acknowledged.
+    Read(Head),
+}
+
+/// How far the journal was acknowledged.
 ///
 /// # Errors
-/// The file is there and cannot be read.
-pub fn read_head(dir: &Path) -> Result<Option<Head>, SessionError> {
+/// The file is there and the disk does not give it.
+pub fn read_head(dir: &Path) -> Result<HeadFile, SessionError> {
     match fs::read(dir.join("HEAD")) {
-        // An unreadable one says nothing; the journal has its own chain.
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Ok(bytes) => Ok(match serde_json::from_slice(&bytes) {
+            Ok(head) => HeadFile::Read(head),
+            Err(error) => HeadFile::Unreadable(error.to_string()),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(HeadFile::Missing),
         Err(error) => Err(error.into()),
     }
 }

@@ -70,60 +70,6 @@ impl PairedTest {
     }
 }
 
-/// A betting test of two arms whose trials are not paired; one trial of each arm makes a block.
-///
-/// Before each block each rate is estimated as `(failures + g) / (blocks + 2g)` with `g = 0.18`, the common
-/// rate is their mean, and the wealth grows by the likelihood ratio of the block.
-/// Source: Turner, Ly and Grünwald, J. Statist. Plann. Inference 230 (2024) 106116, equation for blocks of 1 and 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct UnpairedTest {
-    blocks: u64,
-    failed: [u64; 2],
-    log_e: f64,
-    best_log_e: f64,
-}
-
-impl UnpairedTest {
-    /// Pseudo-count of the estimates.
-    const PRIOR: f64 = 0.18;
-
-    /// A test that has seen nothing; its e-value is 1.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Takes one block: whether the trial of the first and of the second arm failed.
-    pub fn observe(&mut self, first_failed: bool, second_failed: bool) {
-        let n = self.blocks as f64;
-        let rates = self.failed.map(|f| (f as f64 + Self::PRIOR) / (n + 2.0 * Self::PRIOR));
-        let common = f64::midpoint(rates[0], rates[1]);
-        for (i, failed) in [first_failed, second_failed].into_iter().enumerate() {
-            let (apart, together) = if failed { (rates[i], common) } else { (1.0 - rates[i], 1.0 - common) };
-            self.log_e += (apart / together).ln();
-            self.failed[i] += u64::from(failed);
-        }
-        self.blocks += 1;
-        self.best_log_e = self.best_log_e.max(self.log_e);
-    }
-
-    /// The wealth now.
-    pub fn e_value(&self) -> f64 {
-        self.log_e.exp()
-    }
-
-    /// A p-value that is valid at any time: one over the largest wealth so far.
-    pub fn p_value(&self) -> f64 {
-        (-self.best_log_e).exp()
-    }
-}
-
-/// The wealth that declares a difference at error `alpha` when `contrasts` are tested at once: `contrasts / alpha`.
-///
-/// Source: Bonferroni for e-values.
-pub fn needed_e(alpha: f64, contrasts: usize) -> f64 {
-    contrasts.max(1) as f64 / alpha
-}
-
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng};
@@ -142,7 +88,7 @@ mod tests {
         for n in 1..2000 {
             let draw: f64 = rng.random();
             test.observe((share..share + 0.01).contains(&draw), draw < share);
-            if test.e_value() >= needed_e(0.05, 1) {
+            if test.e_value() >= 20.0 {
                 return n;
             }
         }
@@ -163,25 +109,6 @@ mod tests {
         check_median(0.2, 38, 3);
     }
 
-    #[test]
-    fn unpaired_test_needs_the_published_number_of_blocks() {
-        for (good, bad, expect, slack) in [(1.0, 0.0, 4, 0), (0.98, 0.2, 6, 1), (0.98, 0.5, 12, 2), (0.98, 0.7, 24, 3)]
-        {
-            let mut rng = Pcg64Mcg::seed_from_u64(11);
-            let runs = (0..2001).map(|_| {
-                let mut test = UnpairedTest::new();
-                (1..400)
-                    .find(|_| {
-                        test.observe(!rng.random_bool(good), !rng.random_bool(bad));
-                        test.e_value() >= 20.0
-                    })
-                    .unwrap_or(400)
-            });
-            let got = median(runs.collect());
-            assert!(got.abs_diff(expect) <= slack, "{good} against {bad}: median {got}, published {expect}");
-        }
-    }
-
     /// Mean wealth over every sequence of `n` discordant pairs, each direction as likely.
     fn mean_paired_wealth(sides: Sides, n: u32) -> f64 {
         let total: f64 = (0..1_u32 << n)
@@ -200,23 +127,6 @@ mod tests {
             for sides in [Sides::Two, Sides::SecondIsWorse] {
                 let mean = mean_paired_wealth(sides, n);
                 assert!((mean - 1.0).abs() < 1e-9, "{sides:?} after {n}: {mean}");
-            }
-        }
-    }
-
-    #[test]
-    fn unpaired_wealth_is_at_most_one_in_the_mean_under_no_difference() {
-        for rate in [0.05, 0.3, 0.5, 0.9_f64] {
-            for blocks in 1..=5_u32 {
-                let mut mean = 0.0;
-                for bits in 0..1_u32 << (2 * blocks) {
-                    let mut test = UnpairedTest::new();
-                    (0..blocks).for_each(|i| test.observe(bits >> (2 * i) & 1 == 1, bits >> (2 * i + 1) & 1 == 1));
-                    let failures = bits.count_ones() as i32;
-                    let passes = 2 * blocks as i32 - failures;
-                    mean += rate.powi(failures) * (1.0 - rate).powi(passes) * test.e_value();
-                }
-                assert!(mean <= 1.0 + 1e-9, "rate {rate}, {blocks} blocks: {mean}");
             }
         }
     }
@@ -248,12 +158,5 @@ mod tests {
         let mut test = PairedTest::new(Sides::SecondIsWorse);
         (0..30).for_each(|_| test.observe(true, false));
         assert!(test.e_value() <= 1.0);
-    }
-
-    #[test]
-    fn more_contrasts_need_more_wealth() {
-        assert!((needed_e(0.05, 1) - 20.0).abs() < 1e-9);
-        assert!((needed_e(0.05, 5) - 100.0).abs() < 1e-9);
-        assert!((needed_e(0.05, 0) - 20.0).abs() < 1e-9);
     }
 }

@@ -3,7 +3,6 @@
 //! Not responsible for over-dispersion: callers deflate their counts first (`stats::dispersion`).
 
 use serde::{Deserialize, Serialize};
-use statrs::function::beta::inv_beta_reg;
 
 /// Normal quantile of a two-sided 95 % interval.
 pub const Z_TWO_SIDED_95: f64 = 1.959_963_984_540_054;
@@ -42,29 +41,6 @@ pub fn wilson(k: f64, n: f64, z: f64) -> Interval {
     Interval { lower: (centre - half).clamp(0.0, p), upper: (centre + half).clamp(p, 1.0) }
 }
 
-/// Clopper-Pearson interval of a rate with `k` failures in `n` trials at confidence `level`, such as 0.95.
-///
-/// Beta quantiles: lower `B(a/2; k, n-k+1)`, upper `B(1-a/2; k+1, n-k)` with `a = 1 - level`.
-/// Source: Clopper and Pearson, Biometrika 26 (1934) 404-413. No trials give `[0, 1]`.
-pub fn clopper_pearson(k: u64, n: u64, level: f64) -> Interval {
-    if n == 0 {
-        return Interval::UNKNOWN_RATE;
-    }
-    let k = k.min(n);
-    let tail = (1.0 - level) / 2.0;
-    let (x, m) = (k as f64, n as f64);
-    let lower = if k == 0 { 0.0 } else { inv_beta_reg(x, m - x + 1.0, tail) };
-    let upper = if k == n { 1.0 } else { inv_beta_reg(x + 1.0, m - x, 1.0 - tail) };
-    Interval { lower, upper }
-}
-
-/// Upper bound at confidence `1 - alpha` of a rate after no failure in `n` trials: `1 - alpha^(1/n)`.
-///
-/// About `3/n` at 95 %. Source: inversion of the binomial, the one-sided Clopper-Pearson bound at zero.
-pub fn bound_after_no_failure(n: u64, alpha: f64) -> f64 {
-    if n == 0 { 1.0 } else { 1.0 - alpha.powf(1.0 / n as f64) }
-}
-
 /// Newcombe's hybrid-score interval of the difference `k1/n1 - k2/n2`; counts may be effective ones.
 ///
 /// With Wilson intervals `[l, u]` of each rate and `d = p1 - p2`: lower `d - sqrt((p1-l1)² + (u2-p2)²)`,
@@ -83,7 +59,6 @@ pub fn newcombe(k1: f64, n1: f64, k2: f64, n2: f64, z: f64) -> Interval {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use statrs::function::beta::beta_reg;
 
     use super::*;
 
@@ -109,28 +84,7 @@ mod tests {
     #[test]
     fn nothing_seen_says_nothing() {
         assert_eq!(wilson(0.0, 0.0, Z_TWO_SIDED_95), Interval::UNKNOWN_RATE);
-        assert_eq!(clopper_pearson(0, 0, 0.95), Interval::UNKNOWN_RATE);
-        near(bound_after_no_failure(0, 0.05), 1.0, 0.0);
         assert_eq!(newcombe(0.0, 0.0, 1.0, 2.0, 1.0), Interval { lower: -1.0, upper: 1.0 });
-    }
-
-    #[test]
-    fn no_failure_in_n_gives_the_printed_bounds() {
-        for (n, percent) in [(9, 30.0), (14, 20.0), (29, 10.0), (59, 5.0), (149, 2.0), (299, 1.0)] {
-            let bound = 100.0 * bound_after_no_failure(n, 0.05);
-            assert!(bound <= percent, "{n}: {bound}");
-            assert!(100.0 * bound_after_no_failure(n - 1, 0.05) > percent, "{n} is not the smallest");
-        }
-    }
-
-    #[test]
-    fn clopper_pearson_gives_the_published_intervals() {
-        // Newcombe 1998 (single proportions), method 5.
-        for (k, n, lower, upper) in [(81, 263, 0.2527, 0.3676), (15, 148, 0.0578, 0.1617), (0, 20, 0.0, 0.1684)] {
-            let got = clopper_pearson(k, n, 0.95);
-            near(got.lower, lower, 5e-5);
-            near(got.upper, upper, 5e-5);
-        }
     }
 
     #[test]
@@ -148,8 +102,6 @@ mod tests {
             let p = k / n as f64;
             let w = wilson(k, n as f64, Z_TWO_SIDED_95);
             prop_assert!(0.0 <= w.lower && w.lower <= p && p <= w.upper && w.upper <= 1.0);
-            let c = clopper_pearson(k as u64, n, 0.95);
-            prop_assert!(c.lower <= p && p <= c.upper);
             let d = newcombe(k, n as f64, j, m as f64, Z_TWO_SIDED_95);
             let diff = p - j / m as f64;
             prop_assert!(-1.0 - 1e-12 <= d.lower && d.lower <= diff && diff <= d.upper && d.upper <= 1.0 + 1e-12);
@@ -160,15 +112,6 @@ mod tests {
             let a = newcombe(k.into(), 40.0, j.into(), 40.0, 1.7);
             let b = newcombe(j.into(), 40.0, k.into(), 40.0, 1.7);
             prop_assert!((a.lower + b.upper).abs() < 1e-12 && (a.upper + b.lower).abs() < 1e-12);
-        }
-
-        #[test]
-        fn clopper_pearson_inverts_the_binomial(k in 1_u64..50, extra in 1_u64..50) {
-            let n = k + extra;
-            let c = clopper_pearson(k, n, 0.95);
-            // P(X >= k | lower) = I_lower(k, n-k+1), and P(X <= k | upper) = 1 - I_upper(k+1, n-k).
-            prop_assert!((beta_reg(k as f64, (n - k + 1) as f64, c.lower) - 0.025).abs() < 1e-6);
-            prop_assert!((1.0 - beta_reg((k + 1) as f64, (n - k) as f64, c.upper) - 0.025).abs() < 1e-6);
         }
 
         #[test]

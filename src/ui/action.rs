@@ -72,6 +72,8 @@ pub enum Screen {
     Last,
     /// Show all of the selected row.
     Open,
+    /// Show the conversation of the selected trial.
+    Transcript,
     /// Mark or unmark the selected row.
     Mark,
     /// Type a filter.
@@ -198,6 +200,7 @@ fn screen(name: &str, rest: &str) -> Result<Option<Screen>, Failure> {
         "first" => Screen::First,
         "last" => Screen::Last,
         "open" => Screen::Open,
+        "transcript" => Screen::Transcript,
         "mark" => Screen::Mark,
         "filter" => Screen::Filter,
         "filter-invert" => Screen::FilterInvert,

@@ -9,7 +9,8 @@ use crate::engine::ids::BootId;
 use crate::engine::state::{Boot, State, TrialEntry};
 use crate::isolate::estimate::estimate;
 use crate::recall::diagnosis::diagnosis;
-use crate::recall::trial::{Outcome, ProbeForm, Trial};
+use crate::recall::matrix::{Counts, depth_permille};
+use crate::recall::trial::{ProbeForm, Trial};
 
 /// Trials of one kind, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,14 +28,9 @@ pub struct Count {
 impl Count {
     /// Counts one more.
     pub fn add(&mut self, trial: &Trial) {
-        match trial.outcome {
-            Outcome::Pass => self.n += 1,
-            Outcome::Fail { .. } => {
-                self.n += 1;
-                self.fail += 1;
-            }
-            Outcome::Void { .. } => self.void += 1,
-        }
+        let mut counts = Counts { fail: self.fail, n: self.n, void: self.void };
+        counts.add(&trial.outcome);
+        (self.fail, self.n, self.void) = (counts.fail, counts.n, counts.void);
         self.boots.extend(&trial.boots);
     }
 
@@ -79,13 +75,14 @@ pub fn proven_after_reading<'a>(state: &'a State, target: &str) -> Option<&'a Bo
 /// A level for each `patch@target`.
 pub type Arm = BTreeMap<String, String>;
 
+/// A `patch@target` for people: the target is named only where there are several.
+pub fn arm_key<'a>(state: &State, key: &'a str) -> &'a str {
+    let several = state.case.as_ref().is_none_or(|case| case.targets.len() > 1);
+    if several { key } else { key.rsplit_once('@').map_or(key, |(patch, _)| patch) }
+}
+
 /// A cell of the matrix: form, length, depth in thousandths.
 pub type CellKey = (ProbeForm, u32, u32);
-
-/// Depth as a key that can be compared.
-pub fn depth_key(depth: f64) -> u32 {
-    (depth * 1000.0).round() as u32
-}
 
 /// The counts.
 #[derive(Clone, Debug, Default)]
@@ -186,7 +183,7 @@ impl Derived {
             count.add(trial);
             self.arms.push((trial.arm.clone(), count));
         }
-        let cell = (trial.key.form, trial.key.length, depth_key(trial.key.depth));
+        let cell = (trial.key.form, trial.key.length, depth_permille(trial.key.depth));
         self.all.entry(cell).or_default().add(trial);
         let boots: BTreeSet<BootId> = trial.boots.iter().copied().collect();
         let cells = if let Some(i) = self.by_boots.iter().position(|(b, _)| *b == boots) {
@@ -208,7 +205,7 @@ mod tests {
     use super::*;
     use crate::engine::ids::TrialId;
     use crate::engine::state::TargetState;
-    use crate::recall::trial::{FailKind, TrialKey};
+    use crate::recall::trial::{FailKind, Outcome, TrialKey};
 
     fn trial(boot: u64, level: &str, fail: bool) -> TrialEntry {
         let trial = Trial {

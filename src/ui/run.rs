@@ -23,6 +23,8 @@ use crate::engine::input::Actor;
 use crate::engine::live::Live;
 use crate::engine::runtime::EngineHandle;
 use crate::engine::state::State;
+use crate::recall::transcript::Transcript;
+use crate::session::blobs::BlobStore;
 use crate::ui::app::{App, Request, Setup};
 use crate::ui::terminal::{Guard, Outside, RealTerminal};
 
@@ -62,6 +64,10 @@ pub struct Options {
     pub actor: Actor,
     /// Names the cheapest next step.
     pub next: fn(&State) -> String,
+    /// The user's command for the end of a long step; empty is none.
+    pub notify: String,
+    /// Where transcripts are read; nothing is written there.
+    pub blobs: BlobStore,
 }
 
 /// Takes this process's terminal over, runs the screen on it, and gives it back on every way out.
@@ -81,7 +87,8 @@ pub async fn run(handle: EngineHandle, options: Options) -> Result<Exit, RunErro
     };
     let (guard, mut terminal) = Guard::enter()?;
     let (reader, events) = terminal_events();
-    let exit = run_on(&mut terminal, &mut RealTerminal, events, stop, handle, options).await;
+    let mut outside = RealTerminal { notify: options.notify.clone() };
+    let exit = run_on(&mut terminal, &mut outside, events, stop, handle, options).await;
     reader.abort();
     drop(guard);
     // The guard has shown the cursor. Dropping the terminal would try that again, and print a complaint to a
@@ -199,6 +206,11 @@ pub async fn run_on<B: Backend>(
                 }
                 Request::Copy(text) => outside.copy(&text).is_ok(),
                 Request::Bell(why) => outside.ring(&why).is_ok(),
+                Request::Transcript { trial, hash } => {
+                    let read = Transcript::read(&options.blobs, &hash);
+                    app.show_transcript(trial, read.map_err(|e| e.to_string()));
+                    true
+                }
                 Request::Redraw => {
                     app.mark_dirty();
                     terminal.clear().is_ok()

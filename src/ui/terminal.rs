@@ -88,8 +88,11 @@ fn restore_on_panic_of(screen: ThreadId) {
 }
 
 /// The terminal of this process.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RealTerminal;
+#[derive(Clone, Debug, Default)]
+pub struct RealTerminal {
+    /// The user's command for the end of a long step; empty is none.
+    pub notify: String,
+}
 
 impl Outside for RealTerminal {
     fn begin_frame(&mut self) -> io::Result<()> {
@@ -107,6 +110,7 @@ impl Outside for RealTerminal {
     fn ring(&mut self, why: &str) -> io::Result<()> {
         // OSC 9 is a notification; control characters in it would end it early.
         let why: String = why.chars().filter(|c| !c.is_control()).take(120).collect();
+        crate::notify::run(&self.notify, &why);
         let mut out = io::stdout();
         write!(out, "\x07\x1b]9;patchbench: {why}\x07")?;
         out.flush()

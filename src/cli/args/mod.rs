@@ -53,7 +53,7 @@ pub struct GlobalArgs {
     /// Layout that the workbench starts with
     #[arg(long, global = true, value_name = "NAME")]
     pub layout: Option<String>,
-    /// Shell command to run when a long step ends; not used yet
+    /// Shell command to run when a long step ends; it finds what ended in `PATCHBENCH_NOTICE`
     #[arg(long, global = true, value_name = "CMD")]
     pub notify: Option<String>,
     /// What goes into the log file, such as `info` or `patchbench=debug`
@@ -81,7 +81,7 @@ pub enum Command {
     /// Look at a host, read-only, and write a commented case file
     Init(InitArgs),
     /// Show the three layers of every flag and variable: declared, effective, observed
-    Truth(CaseArgs),
+    Truth(LookArgs),
     /// Show what changed on the hosts of a case since a time
     Changes(ChangesArgs),
     /// Compare two targets, moments or replicas side by side
@@ -89,6 +89,9 @@ pub enum Command {
     /// Show the patch risk table, import a diff, or explain a risk
     Patches(PatchesArgs),
     /// Run recall trials, or import a conversation
+    ///
+    /// The lower bound that it prints counts each trial as independent; trials of one boot share its luck, so
+    /// `isolate`, which counts boots, reports a lower one for the same trials.
     Recall(RecallArgs),
     /// Run microtests of the kernels' arithmetic
     Micro(MicroArgs),
@@ -107,6 +110,9 @@ pub enum Command {
         action: ReplicaAction,
     },
     /// Find the guilty patch, acquit the others, print the verdict
+    ///
+    /// The boot is the unit: the lower bound of the symptom is taken on counts that are deflated for the luck that
+    /// trials of one boot share.
     Isolate(IsolateArgs),
     /// Record or compare golden logprobs
     Reference {
@@ -139,6 +145,11 @@ pub enum Command {
     /// Say what works here: terminal, folders, ssh, GPU, lab checkpoint
     Doctor(DoctorArgs),
     /// Print every key of the workbench
+    ///
+    /// Keys are changed in `keymap.toml` in the configuration folder, or in the file that the setting `keymap` names.
+    /// `unbind = ["t"]` takes keys away; each `[[bind]]` has `keys = "g r"` (keys one after another, with spaces
+    /// between) and `run = "layout recall"` (a line as it is typed in the palette). Keys are written `j`, `R`,
+    /// `ctrl-d`, `alt-x`, `shift-left`, `pagedown`, `space`, `f5`, `esc`. `docs/keymap.md` says more.
     Keys(KeysArgs),
     /// Print every action of the workbench
     Commands,
@@ -157,6 +168,16 @@ pub enum Command {
 pub struct CaseArgs {
     /// Case file
     pub case: PathBuf,
+}
+
+/// A case file to look at.
+#[derive(Clone, Debug, Args)]
+pub struct LookArgs {
+    /// Case file
+    pub case: PathBuf,
+    /// Keep what was read as a session; without it, nothing is left behind
+    #[arg(long)]
+    pub session: bool,
 }
 
 /// A session.
@@ -225,6 +246,9 @@ pub struct PatchesArgs {
     /// Case file
     #[arg(required = true)]
     pub case: Option<PathBuf>,
+    /// Keep what was read as a session; without it, nothing is left behind
+    #[arg(long)]
+    pub session: bool,
     /// Another thing to do than to show the table.
     #[command(subcommand)]
     pub action: Option<PatchesAction>,
@@ -282,6 +306,9 @@ pub struct MicroArgs {
     /// Folder of a checkpoint; the lab's when not given
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
+    /// Keep what was measured as a session; without it, nothing is left behind
+    #[arg(long)]
+    pub session: bool,
 }
 
 /// Arguments of `isolate`.
@@ -290,18 +317,30 @@ pub struct IsolateArgs {
     /// Case file
     #[arg(required_unless_present = "simulate")]
     pub case: Option<PathBuf>,
-    /// Print what would run, and run nothing
+    /// Print the arms, boots and minutes that a search would spend, and restart nothing
     #[arg(long)]
     pub plan: bool,
-    /// Minutes that the search may take
-    #[arg(long, value_name = "MIN")]
+    /// Minutes after which the search stops; trials and verdicts so far stay
+    #[arg(long, value_name = "MIN", value_parser = minutes)]
     pub budget: Option<f64>,
     /// Print the self-test table of the search, on simulated servers
-    #[arg(long, conflicts_with = "case")]
+    #[arg(long, conflicts_with_all = ["case", "plan", "budget", "yes"])]
     pub simulate: bool,
+    /// Searches in each simulated world
+    #[arg(long, value_name = "N", default_value_t = 20, requires = "simulate",
+          value_parser = clap::value_parser!(u32).range(1..))]
+    pub runs: u32,
     /// Confirm the restarts of this target; each target of the case must be named
     #[arg(long, value_name = "TARGET")]
     pub yes: Vec<String>,
+}
+
+/// A number of minutes above zero.
+fn minutes(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(minutes) if minutes > 0.0 && minutes.is_finite() => Ok(minutes),
+        _ => Err("give a number of minutes above 0".to_owned()),
+    }
 }
 
 /// What to do with the reference.
@@ -344,7 +383,7 @@ pub struct DoctorArgs {
 /// Arguments of `keys`.
 #[derive(Clone, Debug, Args)]
 pub struct KeysArgs {
-    /// Print the table as Markdown
+    /// Print the default keys as Markdown
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
 }
@@ -421,6 +460,12 @@ mod tests {
             "isolate case.toml --plan",
             "isolate case.toml --budget 20",
             "isolate --simulate",
+            "isolate --simulate --runs 3",
+            "truth case.toml --session",
+            "session show s --transcript 3",
+            "session replay s --at 1 --at 7",
+            "session tag s word --remove",
+            "session import f --name n",
             "reference record case.toml",
             "reference compare case.toml",
             "proxy case.toml",
@@ -466,6 +511,9 @@ mod tests {
             "restart case.toml decode --resume --undo",
             "isolate",
             "isolate --simulate case.toml",
+            "isolate --simulate --plan",
+            "isolate case.toml --budget 0",
+            "isolate case.toml --budget soon",
             "session",
             "completions klingon",
             "elevate case.toml decode",

@@ -2,20 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::case::{Case, Role};
 use crate::cli::answer::{Answer, Failed};
-use crate::cli::args::{IsolateArgs, MicroArgs, RecallArgs};
+use crate::cli::args::{IsolateArgs, LookArgs, MicroArgs, RecallArgs};
 use crate::cli::connect::case_file;
-use crate::cli::connect::run::{Run, block_on, finish, start_new, supervise};
+use crate::cli::connect::run::{Keep, Run, block_on, finish, start_kept, supervise};
 use crate::cli::exit::Status;
 use crate::cli::json::ErrorCode;
 use crate::cli::unsupported::refuse;
-use crate::cli::{Context, isolate, micro, patches, recall, truth};
+use crate::cli::{Context, isolate, micro, patches, recall, search_plan, truth};
 use crate::engine::command::{Command, EndState, RecallPlan};
 use crate::engine::drive::{self, DriveError};
 use crate::engine::procedure::Failure;
 use crate::engine::runtime::EngineHandle;
+use crate::engine::state::State;
 use crate::isolate::verdict::Finding;
 use crate::recall::trial::ProbeForm;
 
@@ -28,16 +31,23 @@ const SEED: u64 = 1;
 ///
 /// # Errors
 /// The case is wrong, or the session cannot be written.
-pub fn truth(context: &Context, path: &Path) -> Result<Answer, Failed> {
-    with_case(context, path, async |_, _, _| Ok(()), |state, _, dir| truth::answer(state, dir, context.style))
+pub fn truth(context: &Context, args: &LookArgs) -> Result<Answer, Failed> {
+    let answer = |state: &State, _, dir: Option<&Path>| truth::answer(state, dir, context.style);
+    with_case(context, &args.case, keep(args.session), async |_, _, _| Ok(()), answer)
 }
 
 /// Answers `patches CASE`.
 ///
 /// # Errors
 /// The case is wrong, or the session cannot be written.
-pub fn patches(context: &Context, path: &Path) -> Result<Answer, Failed> {
-    with_case(context, path, async |_, _, _| Ok(()), |state, _, dir| patches::answer(state, Some(dir), context.style))
+pub fn patches(context: &Context, path: &Path, session: bool) -> Result<Answer, Failed> {
+    let answer = |state: &State, _, dir: Option<&Path>| patches::answer(state, dir, context.style);
+    with_case(context, path, keep(session), async |_, _, _| Ok(()), answer)
+}
+
+/// What only looks leaves a session only if it was asked to.
+fn keep(session: bool) -> Keep {
+    if session { Keep::Session } else { Keep::Nothing }
 }
 
 /// Answers `recall CASE`.
@@ -53,7 +63,7 @@ pub fn recall(context: &Context, args: &RecallArgs) -> Result<Answer, Failed> {
         drive::ask(handle, &run.actor, Command::Recall { plan: suite(case) }).await?;
         Ok(())
     };
-    with_case(context, path, work, |state, after, dir| recall::answer(state, after, dir, context.style))
+    with_case(context, path, Keep::Session, work, |state, after, dir| recall::answer(state, after, dir, context.style))
 }
 
 /// The suite of a case: both forms at every length and depth.
@@ -74,11 +84,15 @@ pub fn suite(case: &Case) -> RecallPlan {
 /// # Errors
 /// The case is wrong, no server runs, or the session cannot be written.
 pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> {
+    if args.simulate {
+        return search_plan::simulated(args.runs);
+    }
     let Some(path) = &args.case else {
-        return Err(refuse("simulate the search", "the tests of the search hold its simulations"));
+        return Err(Failed::usage(ErrorCode::Usage, "no case was given").hint("`isolate --simulate` needs none"));
     };
-    if args.plan || args.budget.is_some() {
-        return Err(refuse("plan a search beforehand or bound its minutes", "leave `--plan` and `--budget` out"));
+    if args.plan {
+        let answer = |state: &State, _, dir: Option<&Path>| search_plan::answer(state, args.budget, dir, context.style);
+        return with_case(context, path, Keep::Nothing, async |_, _, _| Ok(()), answer);
     }
     if args.yes.is_empty() {
         let message = "a search restarts the servers of the case many times, and that was not confirmed";
@@ -90,7 +104,7 @@ pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> 
             let failure = Failure::new(format!("`{}` would be restarted and was not named", left_out.name));
             return Err(DriveError::Failed(failure.hint(format!("add `--yes {}`", left_out.name))));
         }
-        let state = drive::search(handle, &run.actor, Vec::new()).await?;
+        let state = search_within(handle, run, args.budget).await?;
         let changed = state.targets.values().any(|t| t.changed.is_some());
         let guilty = state.verdicts.iter().any(|v| v.verdict == Finding::Guilty);
         if changed && !guilty {
@@ -100,7 +114,19 @@ pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> 
         }
         Ok(())
     };
-    with_case(context, path, work, |state, _, dir| isolate::answer(state, dir, context.style))
+    with_case(context, path, Keep::Session, work, |state, _, dir| isolate::answer(state, dir, context.style))
+}
+
+/// Searches to the end, or until the minutes are spent: then the search is stopped, and what runs comes to its end.
+async fn search_within(handle: &mut EngineHandle, run: &Run, budget: Option<f64>) -> Result<Arc<State>, DriveError> {
+    let Some(minutes) = budget else { return drive::search(handle, &run.actor, Vec::new()).await };
+    let within = Duration::from_secs_f64(minutes * 60.0);
+    if let Ok(found) = tokio::time::timeout(within, drive::search(handle, &run.actor, Vec::new())).await {
+        return found;
+    }
+    let text = format!("the budget of {minutes} min is spent, so the search stops; what runs comes to its end");
+    drive::ask(handle, &run.actor, Command::Note { text }).await.ok();
+    drive::ask(handle, &run.actor, Command::StopIsolation).await
 }
 
 /// Answers `micro`.
@@ -108,13 +134,14 @@ pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> 
 /// # Errors
 /// A microtest cannot run, or the session cannot be written.
 pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
-    let specs = if args.specs.is_empty() {
-        crate::kernel::specs().iter().map(|s| s.name.to_owned()).collect()
-    } else {
-        args.specs.clone()
-    };
+    let known: Vec<&str> = crate::kernel::specs().iter().map(|s| s.name).collect();
+    if let Some(unknown) = args.specs.iter().find(|spec| !known.contains(&spec.as_str())) {
+        let failed = Failed::usage(ErrorCode::Usage, format!("there is no microtest `{unknown}`"));
+        return Err(failed.hint(format!("there is {}", known.join(", "))));
+    }
+    let specs = if args.specs.is_empty() { known.into_iter().map(str::to_owned).collect() } else { args.specs.clone() };
     block_on(async {
-        let run = start_new(context, "micro", SEED)?;
+        let run = start_kept(context, "micro", SEED, keep(args.session))?;
         let mut handle = run.handle();
         let work = async {
             for spec in specs {
@@ -126,13 +153,13 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         };
         let result = supervise(context, &run, work).await;
         let state = run.handle().state.borrow().clone();
-        let dir = run.dir.clone();
+        let dir = run.kept().map(Path::to_owned);
         finish(run).await?;
         result.map_err(|mut failed| {
             failed.error.code = ErrorCode::NoDevice;
             failed
         })?;
-        Ok(micro::answer(&state, 0, &dir, context.style))
+        Ok(micro::answer(&state, 0, dir.as_deref(), context.style))
     })
 }
 
@@ -142,12 +169,13 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
 fn with_case(
     context: &Context,
     path: &Path,
+    keep: Keep,
     work: impl AsyncFnOnce(&mut EngineHandle, &Run, &Case) -> Result<(), DriveError>,
-    answer: impl FnOnce(&crate::engine::state::State, u64, &Path) -> Answer,
+    answer: impl FnOnce(&State, u64, Option<&Path>) -> Answer,
 ) -> Result<Answer, Failed> {
     let (case, remarks) = case_file(path)?;
     block_on(async {
-        let run = start_new(context, &case.name, SEED)?;
+        let run = start_kept(context, &case.name, SEED, keep)?;
         let mut handle = run.handle();
         let mut began = 0;
         let opened = async {
@@ -157,18 +185,19 @@ fn with_case(
         };
         let result = supervise(context, &run, opened).await;
         let state = run.handle().state.borrow().clone();
-        let dir = run.dir.clone();
+        let dir = run.kept().map(Path::to_owned);
+        let dir = dir.as_deref();
         finish(run).await?;
         match result {
             // A job that failed half-way has left something to report, and the report says what is missing.
             Err(failed) if failed.status == Status::Interrupted || state.seq <= began || began == 0 => Err(failed),
             Err(failed) => {
-                let mut answer = answer(&state, began, &dir).session(&dir).diagnostics(remarks);
+                let mut answer = answer(&state, began, dir).kept_in(dir).diagnostics(remarks);
                 answer.status = failed.status;
                 answer.error = Some(failed.error);
                 Ok(answer)
             }
-            Ok(()) => Ok(answer(&state, began, &dir).session(&dir).diagnostics(remarks)),
+            Ok(()) => Ok(answer(&state, began, dir).kept_in(dir).diagnostics(remarks)),
         }
     })
 }

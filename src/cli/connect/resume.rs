@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::Context;
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::session::ResumeArgs;
-use crate::cli::connect::run::{Run, block_on, finish, start, supervise};
+use crate::cli::connect::run::{Run, block_on, driver, finish, start, supervise};
 use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Report};
 use crate::cli::session::{self, ProcedureWord};
@@ -51,7 +51,8 @@ impl Report for ResumeReport {
 pub fn reopen(context: &Context, session: &str) -> Result<Run, Failed> {
     let dir = store::find(&context.paths.sessions, session)?;
     let session = store::open(&dir)?;
-    start(session, Happened::SessionResumed { program: env!("CARGO_PKG_VERSION").to_owned() })
+    let first = Happened::SessionResumed { program: env!("CARGO_PKG_VERSION").to_owned() };
+    start(session, first, driver(&context.config))
 }
 
 /// Answers `session resume SESSION --finish|--undo`, or names what is half done and what can be said next.

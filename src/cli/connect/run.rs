@@ -1,8 +1,9 @@
 //! One engine for one run of a headless command: progress, interruption, end.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fs_err as fs;
 use jiff::Timestamp;
@@ -16,14 +17,25 @@ use crate::cli::json::ErrorCode;
 use crate::cli::output;
 use crate::cli::progress::Progress;
 use crate::cli::stream::event_line;
+use crate::config::Config;
 use crate::engine::drive::DriveError;
 use crate::engine::event::Happened;
 use crate::engine::input::Actor;
 use crate::engine::runtime::{self, Engine, EngineHandle};
+use crate::engine::state::State;
+use crate::notify;
 use crate::remote::host::{Hosts, Settings};
 use crate::session::format::{ChainHash, decode};
 use crate::session::store::{self, OpenSession, SessionError};
+use crate::untrusted::Untrusted;
 use crate::world::RealWorld;
+
+/// Longest name of a person in the journal, in characters.
+const NAME_CHARS: usize = 64;
+/// Runs that take longer than this end with a notice.
+const NOTICE_AFTER: Duration = Duration::from_secs(10);
+/// Time between two lines that say what is waited for.
+const WAITING_EVERY: Duration = Duration::from_secs(10);
 
 /// A running engine and whose it is.
 pub struct Run {
@@ -37,6 +49,8 @@ pub struct Run {
     pub hosts: Hosts,
     /// Timeline lines that were there before this run.
     old_lines: usize,
+    /// Holds the folder of a session that nobody asked to keep, until it is dropped.
+    scratch: Option<tempfile::TempDir>,
 }
 
 impl Run {
@@ -44,6 +58,20 @@ impl Run {
     pub fn handle(&self) -> EngineHandle {
         self.engine.handle.clone()
     }
+
+    /// Folder of the session, if it stays.
+    pub fn kept(&self) -> Option<&Path> {
+        self.scratch.is_none().then_some(self.dir.as_path())
+    }
+}
+
+/// Whether the session of a run stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// It stays among the sessions.
+    Session,
+    /// It is gone when the command ends: the command only looks, and nobody asked for it.
+    Nothing,
 }
 
 /// Runs an async command to its end on a runtime of its own.
@@ -52,11 +80,18 @@ impl Run {
 /// Those of the command; or the runtime cannot be made.
 pub fn block_on<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(work)
+    let result = runtime.block_on(work);
+    // Whoever waited for an engine has given it up; the runtime must not wait for it in turn.
+    runtime.shutdown_background();
+    result
 }
 
-/// The user of this process, as the driver.
-pub fn driver() -> Actor {
+/// The user of this process, as the driver: the setting `name`, else the login.
+pub fn driver(config: &Config) -> Actor {
+    let chosen = Some(config.text("name").trim()).filter(|name| !name.is_empty());
+    if let Some(name) = chosen {
+        return Actor::driver(Untrusted::from(name).visible(NAME_CHARS));
+    }
     let name = ["USER", "LOGNAME"].iter().find_map(|n| std::env::var(n).ok().filter(|v| !v.is_empty()));
     Actor::driver(name.unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw())))
 }
@@ -66,13 +101,30 @@ pub fn driver() -> Actor {
 /// # Errors
 /// The session cannot be made or written.
 pub fn start_new(context: &Context, stem: &str, seed: u64) -> Result<Run, Failed> {
+    start_in(context, &context.paths.sessions, stem, seed)
+}
+
+/// The same as [`start_new`]; without a wish to keep it, the session is made where nobody finds it.
+///
+/// # Errors
+/// Those of [`start_new`].
+pub fn start_kept(context: &Context, stem: &str, seed: u64, keep: Keep) -> Result<Run, Failed> {
+    if keep == Keep::Session {
+        return start_new(context, stem, seed);
+    }
+    let scratch = tempfile::Builder::new().prefix("patchbench-").tempdir()?;
+    let run = start_in(context, scratch.path(), stem, seed)?;
+    Ok(Run { scratch: Some(scratch), ..run })
+}
+
+fn start_in(context: &Context, root: &Path, stem: &str, seed: u64) -> Result<Run, Failed> {
     let now = Timestamp::now();
     let mut session = None;
     // Two runs of the same second get different names.
     for attempt in 1..100 {
         let suffix = if attempt == 1 { String::new() } else { format!("-{attempt}") };
         let name = format!("{}-{}{suffix}", plain_name(stem), now.strftime("%Y%m%d-%H%M%S"));
-        match store::create(&context.paths.sessions, &name) {
+        match store::create(root, &name) {
             Err(SessionError::Exists(_)) => {}
             other => {
                 session = Some((name, other?));
@@ -85,21 +137,20 @@ pub fn start_new(context: &Context, stem: &str, seed: u64) -> Result<Run, Failed
     };
     let id = uuid::Uuid::now_v7();
     let program = env!("CARGO_PKG_VERSION").to_owned();
-    start(session, Happened::SessionStarted { id, name, program, seed })
+    start(session, Happened::SessionStarted { id, name, program, seed }, driver(&context.config))
 }
 
 /// Starts an engine on a session that is open; `first` is its first event.
 ///
 /// # Errors
 /// The journal cannot be written.
-pub fn start(session: OpenSession, first: Happened) -> Result<Run, Failed> {
+pub fn start(session: OpenSession, first: Happened, actor: Actor) -> Result<Run, Failed> {
     let (dir, old_lines) = (session.dir.clone(), session.state.timeline.len());
-    let actor = driver();
     let hosts = Hosts::new(Settings::from_environment());
     let world = Arc::new(RealWorld { hosts: hosts.clone() });
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;
-    Ok(Run { engine, dir, actor, hosts, old_lines })
+    Ok(Run { engine, dir, actor, hosts, old_lines, scratch: None })
 }
 
 fn plain_name(stem: &str) -> String {
@@ -124,6 +175,7 @@ pub async fn supervise<T>(
     let mut live = run.engine.handle.live.subscribe();
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
+    let began = Instant::now();
     tokio::pin!(work);
     let result = loop {
         tokio::select! {
@@ -149,7 +201,17 @@ pub async fn supervise<T>(
     if let Some(stream) = &mut stream {
         stream.print()?;
     }
-    result.map_err(|f| f.session(&run.dir))
+    if began.elapsed() >= NOTICE_AFTER {
+        let how = if result.is_ok() { "ended" } else { "failed" };
+        notify::run(
+            context.config.text("notify"),
+            &format!("{}: {how}", run.engine.handle.state.borrow().session.name),
+        );
+    }
+    result.map_err(|f| match run.kept() {
+        Some(dir) => f.session(dir),
+        None => f,
+    })
 }
 
 fn interrupted() -> Failed {
@@ -167,20 +229,62 @@ fn failed(error: &DriveError) -> Failed {
 
 /// Ends the engine in order: what runs is cancelled, a change of a server comes to its end.
 ///
+/// That end may take as long as a large model needs to load, so what is waited for is said again and again, and an
+/// interrupt gives the wait up: the session then names the change as cut off.
+///
 /// # Errors
-/// The journal could not be written.
+/// The journal could not be written, or the wait was given up.
 pub async fn finish(run: Run) -> Result<(), Failed> {
-    let state = run.engine.handle.state.borrow().clone();
-    for job in state.running_jobs().filter(|j| j.procedure.is_some()) {
-        output::stderr_line(&format!("waiting for a change to come to its end: {}", job.title));
+    let handle = run.handle();
+    let began = Instant::now();
+    let waits = |state: &State| state.running_jobs().find(|j| j.procedure.is_some()).map(|j| j.title.clone());
+    let mut said = waits(&handle.state.borrow());
+    if let Some(title) = &said {
+        output::stderr_line(&format!("waiting for a change to come to its end: {title}; an interrupt gives it up"));
     }
-    run.engine.handle.close().await;
-    let dir = run.dir;
-    run.engine.ended().await.map_err(|e| {
-        Failed::world(ErrorCode::Io, e.to_string())
-            .hint("free some space; what was recorded so far is safe")
-            .session(dir)
-    })
+    handle.close().await;
+    let kept = run.kept().map(Path::to_owned);
+    // Dropped when this is over: it may hold the folder of the session.
+    let _scratch = run.scratch;
+    let ended = run.engine.ended();
+    tokio::pin!(ended);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    loop {
+        tokio::select! {
+            result = &mut ended => return result.map_err(|e| {
+                let failed = Failed::world(ErrorCode::Io, e.to_string())
+                    .hint("free some space; what was recorded so far is safe");
+                match kept {
+                    Some(dir) => failed.session(dir),
+                    None => failed,
+                }
+            }),
+            interrupt = tokio::signal::ctrl_c() => {
+                interrupt?;
+                return Err(given_up(said.as_deref(), kept));
+            }
+            _ = terminate.recv() => return Err(given_up(said.as_deref(), kept)),
+            _ = hang_up.recv() => return Err(given_up(said.as_deref(), kept)),
+            () = tokio::time::sleep(WAITING_EVERY) => {
+                said = waits(&handle.state.borrow());
+                if let Some(title) = &said {
+                    let seconds = began.elapsed().as_secs();
+                    output::stderr_line(&format!("still waiting after {seconds} s: {title}; an interrupt gives it up"));
+                }
+            }
+        }
+    }
+}
+
+fn given_up(what: Option<&str>, session: Option<PathBuf>) -> Failed {
+    let what = what.unwrap_or("the session");
+    let failed = Failed::new(Status::Interrupted, ErrorCode::Interrupted, format!("left before its end: {what}"))
+        .hint("`patchbench session resume SESSION` with `--finish` or `--undo` takes up what was cut off");
+    match session {
+        Some(dir) => failed.session(dir),
+        None => failed,
+    }
 }
 
 /// Prints the journal's new lines as they are acknowledged.
@@ -213,6 +317,16 @@ impl JournalStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_setting_name_was_not_used_for_the_journal() {
+        let named = |name: &str| {
+            let env = [("PATCHBENCH_NAME".to_owned(), name.to_owned())];
+            driver(&Config::layered(None, env, []).unwrap()).name
+        };
+        assert_eq!(named("ann\u{1b}"), "ann␛");
+        assert_eq!(named("  "), driver(&Config::default()).name);
+    }
 
     #[test]
     fn a_session_name_is_always_a_file_name() {

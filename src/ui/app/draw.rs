@@ -213,7 +213,9 @@ fn keys_of(pane: PaneId) -> Vec<(&'static str, &'static str)> {
             ("mark", "mark"),
         ],
         PaneId::Server => vec![("probe", "probe"), ("restart", "restart"), ("open", "detail"), ("restore", "restore")],
-        PaneId::Recall => vec![("recall", "recall"), ("open", "detail"), ("scope", "scope")],
+        PaneId::Recall => {
+            vec![("recall", "recall"), ("open", "detail"), ("transcript", "transcript"), ("scope", "scope")]
+        }
         PaneId::Kernels => vec![("micro", "microtest"), ("left", "left"), ("right", "right"), ("open", "detail")],
         PaneId::Isolation => vec![("isolate", "isolate"), ("open", "why")],
         PaneId::Timeline => vec![("open", "detail"), ("last", "follow")],

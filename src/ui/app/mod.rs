@@ -15,16 +15,19 @@ use jiff::Timestamp;
 
 use crate::engine::command::{Command, EndState};
 use crate::engine::diagnostic::{Diagnostic, Severity};
-use crate::engine::ids::{JobId, ProcedureId};
+use crate::engine::ids::{JobId, ProcedureId, TrialId};
 use crate::engine::input::{ActorRole, JobOutcome};
 use crate::engine::live::Live;
 use crate::engine::procedure::Failure;
 use crate::engine::state::{ProcedureStatus, State};
 use crate::isolate::estimate::estimate;
+use crate::recall::transcript::Transcript;
+use crate::session::format::BlobHash;
 use crate::ui::action::{self, Action, Context};
 use crate::ui::derived::Derived;
 use crate::ui::keymap::{Key, Keymap, Lookup};
 use crate::ui::layer::confirm::Confirm;
+use crate::ui::layer::detail::Detail;
 use crate::ui::layer::{Layer, Outcome};
 use crate::ui::layout::Layout;
 use crate::ui::layout::solve::Solved;
@@ -45,6 +48,13 @@ pub enum Request {
     Copy(String),
     /// Something long has ended: ring, and say this in the terminal's title or notification.
     Bell(String),
+    /// Read this transcript, and give it to [`App::show_transcript`].
+    Transcript {
+        /// The trial.
+        trial: TrialId,
+        /// Where it is.
+        hash: BlobHash,
+    },
     /// Draw everything again, trusting nothing that is on the terminal.
     Redraw,
     /// Leave.
@@ -218,6 +228,18 @@ impl App {
             }
         }
         requests
+    }
+
+    /// Opens a transcript that was asked for, or says why it cannot be read.
+    pub fn show_transcript(&mut self, trial: TrialId, read: Result<Transcript, String>) {
+        self.dirty = true;
+        match read {
+            Ok(transcript) => {
+                let lines = pane::recall::transcript(&self.view(), trial, &transcript);
+                self.layers.push(Layer::Detail(Detail::of_text(format!("Transcript of {trial}"), lines)));
+            }
+            Err(why) => self.fail(Failure::new(why).hint("`patchbench session verify` says which are damaged")),
+        }
     }
 
     /// Takes a live message.

@@ -4,6 +4,7 @@ use super::{App, Request};
 use crate::engine::command::{Command, EndState};
 use crate::engine::procedure::Failure;
 use crate::engine::state::ProcedureStatus;
+use crate::isolate::verdict::Finding;
 use crate::ui::action::Screen;
 use crate::ui::layer::Layer;
 use crate::ui::layer::detail::Detail;
@@ -81,6 +82,7 @@ impl App {
             Screen::Last => self.move_selection(isize::MAX / 2),
             Screen::Cursor(by) => self.move_cursor(by),
             Screen::Open => self.open(),
+            Screen::Transcript => return self.transcript(),
             Screen::Mark => {
                 self.with_list(self.focus, |st, rows, _| {
                     st.list.toggle_mark(rows);
@@ -189,6 +191,19 @@ impl App {
         self.layers.push(Layer::Detail(Detail::new(self.focus, key)));
     }
 
+    fn transcript(&mut self) -> Vec<Request> {
+        let Some(key) = self.with_list(PaneId::Recall, |st, rows, _| st.list.selected_key(rows)) else {
+            self.say("no trial is selected", None);
+            return Vec::new();
+        };
+        let trial = self.state.trials.iter().map(|t| &t.trial).find(|t| t.id.to_string() == key);
+        if let Some((trial, Some(hash))) = trial.map(|t| (t.id, t.transcript.clone())) {
+            return vec![Request::Transcript { trial, hash }];
+        }
+        self.say(&format!("{key} has no transcript: nothing was sent"), None);
+        Vec::new()
+    }
+
     fn copy(&mut self) -> Vec<Request> {
         let pane = self.focus;
         let (marked, selected) = self.with_list(pane, |st, rows, _| (st.list.marked(rows), st.list.selected_key(rows)));
@@ -212,10 +227,15 @@ impl App {
     }
 
     fn quit(&mut self) -> Vec<Request> {
+        // Asked a second time while the servers are still being put back: the session remembers the way.
+        if self.leaving {
+            return vec![Request::Quit];
+        }
         let changed = self.state.targets.values().any(|t| t.changed.is_some());
         let acts = matches!(self.mode, super::Mode::Live(role) if role != crate::engine::input::ActorRole::Watcher);
         if changed && acts {
-            self.layers.push(Layer::Quit(Quit));
+            let better_known = self.state.verdicts.iter().any(|v| v.verdict == Finding::Guilty);
+            self.layers.push(Layer::Quit(Quit { better_known }));
             return Vec::new();
         }
         vec![Request::Quit]
@@ -235,7 +255,7 @@ impl App {
             requests.push(Request::Quit);
         } else {
             self.leaving = true;
-            self.say("leaving as soon as the servers are in their end state", None);
+            self.say("leaving as soon as the servers are in their end state; the same key again leaves at once", None);
         }
         requests
     }

@@ -48,7 +48,7 @@ impl Help {
 fn works_in(entry: &Entry, pane: PaneId) -> bool {
     match entry.name {
         "left" | "right" => pane == PaneId::Kernels,
-        "scope" => pane == PaneId::Recall,
+        "scope" | "transcript" => pane == PaneId::Recall,
         _ => entry.scope == Scope::List,
     }
 }

@@ -31,6 +31,8 @@ pub enum What {
 pub struct Input {
     what: What,
     area: TextArea<'static>,
+    /// What stands there is a suggestion: the first character that is typed takes its place.
+    suggested: bool,
 }
 
 impl Input {
@@ -38,7 +40,11 @@ impl Input {
     pub fn new(what: What, text: &str) -> Self {
         let mut area = TextArea::from(text.lines());
         area.move_cursor(ratatui_textarea::CursorMove::End);
-        Self { what, area }
+        let suggested = what == What::Snapshot && !text.is_empty();
+        if suggested {
+            area.select_all();
+        }
+        Self { what, area, suggested }
     }
 
     /// The keys that work here.
@@ -46,7 +52,7 @@ impl Input {
         match self.what {
             What::Filter { .. } => "enter keep  esc as before  a leading ! inverts",
             What::Note => "enter save  alt-enter new line  esc drop",
-            What::Snapshot => "enter save  esc drop",
+            What::Snapshot => "enter save  typing replaces the name  esc drop",
         }
     }
 
@@ -80,12 +86,24 @@ impl Input {
                 What::Snapshot => Outcome::Snapshot(typed.trim().to_owned()),
             };
         }
+        // An arrow or the end of the line keeps the suggestion for editing.
+        let types = matches!(event.code, KeyCode::Char(_) | KeyCode::Backspace | KeyCode::Delete);
+        if std::mem::take(&mut self.suggested) {
+            if types {
+                self.area = TextArea::default();
+            } else {
+                self.area.cancel_selection();
+            }
+        }
         self.area.input(event);
         self.changed()
     }
 
     /// Takes pasted text; line breaks become spaces where only a line is wanted.
     pub fn paste(&mut self, pasted: &str) -> Outcome {
+        if std::mem::take(&mut self.suggested) {
+            self.area = TextArea::default();
+        }
         match self.what {
             What::Note => self.area.insert_str(pasted),
             What::Filter { .. } | What::Snapshot => self.area.insert_str(pasted.replace(['\r', '\n'], " ")),
@@ -119,5 +137,26 @@ impl Input {
             What::Snapshot => frame(buffer, middle(area, 60, 3), view, "Name of this snapshot", Role::Focus),
         };
         (&self.area).render(inside, buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(keys: &[KeyCode]) -> String {
+        let mut input = Input::new(What::Snapshot, "snapshot-1");
+        for key in keys {
+            input.key(KeyEvent::new(*key, KeyModifiers::NONE));
+        }
+        input.text()
+    }
+
+    #[test]
+    fn a_name_that_was_typed_was_added_to_the_suggestion() {
+        assert_eq!(typed(&[KeyCode::Char('a'), KeyCode::Char('b')]), "ab");
+        assert_eq!(typed(&[KeyCode::End, KeyCode::Char('a')]), "snapshot-1a");
+        assert_eq!(typed(&[KeyCode::Backspace]), "");
+        assert_eq!(typed(&[]), "snapshot-1");
     }
 }

@@ -113,7 +113,7 @@ impl Layer {
             Self::Palette(_) => "enter run  tab complete  up down choose  esc close",
             Self::Confirm(l) => l.hint(),
             Self::Input(l) => l.hint(),
-            Self::Quit(_) => "o original  b best known  k keep  esc stay",
+            Self::Quit(l) => l.hint(),
         }
     }
 

@@ -23,15 +23,23 @@ pub enum Leave {
 
 /// The question.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Quit;
+pub struct Quit {
+    /// Whether a patch is guilty, so that a configuration is known to be better than the original one.
+    pub better_known: bool,
+}
 
 impl Quit {
+    /// The keys that work here.
+    pub fn hint(self) -> &'static str {
+        if self.better_known { "o original  b best known  k keep  esc stay" } else { "o original  k keep  esc stay" }
+    }
+
     /// Takes a key.
     pub fn key(&mut self, event: KeyEvent) -> Outcome {
         match event.code {
             _ if closes(event) => Outcome::Close,
             KeyCode::Char('o') => Outcome::Leave(Leave::Original),
-            KeyCode::Char('b') => Outcome::Leave(Leave::BestKnown),
+            KeyCode::Char('b') if self.better_known => Outcome::Leave(Leave::BestKnown),
             KeyCode::Char('k') => Outcome::Leave(Leave::Keep),
             _ => Outcome::Stay,
         }
@@ -63,6 +71,9 @@ impl Quit {
             ("k", "keep: leave every server as it is now; the session remembers the way back"),
             ("esc", "stay"),
         ] {
+            if key == "b" && !self.better_known {
+                continue;
+            }
             lines.push(Line::from(vec![view.span(text::fit(key, 5), Role::Key), view.span(words, Role::Text)]));
         }
         let width = 84.min(area.width.saturating_sub(4));

@@ -8,7 +8,7 @@ use super::patches::finding_words;
 use super::{Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::isolate::verdict::{ArmCount, Finding, SubjectKind, Verdict};
 use crate::recall::matrix::wilson;
-use crate::ui::derived::Count;
+use crate::ui::derived::{Count, arm_key};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{self, Cell, Column, Source};
@@ -116,7 +116,7 @@ fn arm_interval(count: &Count) -> String {
     }
     let Some((low, high)) = wilson(count.fail, count.n) else { return "no trial counts".into() };
     let void = if count.void > 0 { format!(", {} void", count.void) } else { String::new() };
-    format!("95 % between {:.0} and {:.0} %{void}", low * 100.0, high * 100.0)
+    format!("over trials 95 % between {:.0} and {:.0} %{void}", low * 100.0, high * 100.0)
 }
 
 /// The title line.
@@ -134,13 +134,13 @@ pub fn heading(view: &View<'_>) -> Heading {
 fn head_lines(view: &View<'_>) -> Vec<Line<'static>> {
     let mut out = Vec::new();
     if let Some(s) = &view.state.symptom {
-        let floor = view.state.case.as_ref().map_or(0.15, |c| c.recall.floor);
+        let floor = crate::isolate::exit::floor(view.state);
         let (words, role) = if s.lower > floor { ("SYMPTOM", Role::Bad) } else { ("no symptom", Role::Good) };
         out.push(Line::from(vec![
             view.span(words, role),
             view.span(
                 format!(
-                    "  {:.0} % fail, at least {:.0} % (95 %), floor {:.0} %, {}",
+                    "  {:.0} % fail, at least {:.0} % (95 %, over boots), floor {:.0} %, {}",
                     s.rate * 100.0,
                     s.lower * 100.0,
                     floor * 100.0,
@@ -192,7 +192,10 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             fact(view, "failed", format!("{}, {}", count.fraction(), arm_interval(count)), Role::Text),
             fact(view, "boots", boots.join(" "), Role::Text),
         ];
-        out.extend(arm.iter().map(|(patch, level)| fact(view, "level", format!("{patch} = {level}"), Role::Dim)));
+        out.extend(
+            arm.iter()
+                .map(|(key, level)| fact(view, "level", format!("{} = {level}", arm_key(view.state, key)), Role::Dim)),
+        );
         return out;
     }
     let id = key.strip_prefix("verdict ").unwrap_or(key);

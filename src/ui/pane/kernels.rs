@@ -104,6 +104,9 @@ fn series(report: &MicroReport) -> Vec<Series> {
     out
 }
 
+/// Least height of the plot.
+const LEAST_PLOT: u16 = 4;
+
 /// Curves, the values under the cursor, the sentences.
 pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState, _focused: bool) {
     let rows = source(PaneId::Kernels, *view, st);
@@ -118,16 +121,19 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     let says = verdict_lines(view, report);
     let says_height = if area.height >= 14 { (says.len() as u16 + 2).min(area.height / 3) } else { 0 };
     let beside = area.width >= 90;
-    let legend_lines = series.len() as u16 + 2;
+    // Below the plot, curves stand two a line, so that all of them are named on a small screen.
+    let columns = if !beside && area.width >= 60 { 2 } else { 1 };
+    let legend_lines = series.len().div_ceil(columns) as u16 + 2;
     let legend_width = 50;
-    let legend_height = if beside { 0 } else { legend_lines.min(area.height / 2) };
+    // Every curve must be named; the plot gives way, down to the height at which it still shows a slope.
+    let legend_height = if beside { 0 } else { legend_lines.min(area.height.saturating_sub(says_height + LEAST_PLOT)) };
     let plot = Rect {
         width: if beside { area.width - legend_width } else { area.width },
         height: area.height - says_height - legend_height,
         ..area
     };
     let lost = curve::draw(buffer, plot, &series, st.cursor, view.look);
-    let legend = legend(view, report, &series, st.cursor, lost);
+    let legend = legend(view, report, &series, (st.cursor, lost), (columns, area.width as usize));
     let at = if beside {
         Rect { x: plot.right() + 1, width: legend_width - 1, ..plot }
     } else {
@@ -141,28 +147,41 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     }
 }
 
-/// The site under the cursor with the value of each curve there.
-fn legend(view: &View<'_>, report: &MicroReport, series: &[Series], cursor: usize, lost: usize) -> Vec<Line<'static>> {
+/// The site under the cursor with the value of each curve there, in one or two columns.
+fn legend(
+    view: &View<'_>,
+    report: &MicroReport,
+    series: &[Series],
+    (cursor, lost): (usize, usize),
+    (columns, width): (usize, usize),
+) -> Vec<Line<'static>> {
     let label = report.curves.iter().find_map(|c| c.labels.get(cursor)).cloned().unwrap_or_default();
     let (left, right) = (view.key("left"), view.key("right"));
+    let modes = if columns > 1 { "  - - per site  --- compounded" } else { "" };
     let mut out = vec![Line::from(vec![
         view.span(format!("{} {label}", cursor + 1), Role::Strong),
-        view.span(format!("  {}{} move", left.trim_matches('`'), right.trim_matches('`')), Role::Dim),
+        view.span(format!("  {}{} move{modes}", left.trim_matches('`'), right.trim_matches('`')), Role::Dim),
     ])];
-    for s in series {
+    let name_width = if columns > 1 { (width / columns).saturating_sub(17) } else { 29 };
+    let entry = |s: &Series| {
         let value = match s.values.get(cursor) {
             None => "-".into(),
             Some(v) if v.is_nan() => "not a number".into(),
             Some(v) if v.is_infinite() => "infinite".into(),
             Some(v) => format!("{v:.2e}"),
         };
+        let value = if columns > 1 { text::fit(&value, 9) } else { value };
+        // In two columns the line alone says which mode it is.
+        let name = if columns > 1 { s.name.split(", ").next().unwrap_or(&s.name) } else { &s.name };
         let line = if s.dashed { "- -" } else { "---" };
-        out.push(Line::from(vec![
+        [
             view.span(format!("{} {line} ", s.letter), s.role),
-            view.span(text::fit(&s.name, 29), Role::Text),
+            view.span(text::fit(name, name_width), Role::Text),
             view.span(format!(" {value}"), Role::Strong),
-        ]));
-    }
+            view.span(if columns > 1 { " " } else { "" }, Role::Text),
+        ]
+    };
+    out.extend(series.chunks(columns).map(|row| Line::from(row.iter().flat_map(entry).collect::<Vec<_>>())));
     if lost > 0 {
         let what = text::counted(lost, "value");
         out.push(view.line(format!("{what} not drawn: zero, infinite or no number"), Role::Warn));

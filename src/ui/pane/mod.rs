@@ -96,8 +96,8 @@ impl PaneId {
     pub fn about(self) -> &'static str {
         match self {
             Self::Patches => {
-                "Every change under suspicion: the level that really runs, failures at the suspect level and at the \
-                 others (all trials), its microtest, its verdict."
+                "Every change under suspicion: the level that really runs, failed/tried over all trials at the suspect \
+                 level and at the others (`else`), its microtest, its verdict."
             }
             Self::Server => {
                 "Each variable and flag in three layers: declared (script), effective (process), observed (server). \

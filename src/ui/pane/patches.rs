@@ -77,8 +77,9 @@ pub fn heading(view: &View<'_>) -> Heading {
     let guilty = view.state.verdicts.iter().filter(|v| v.verdict == Finding::Guilty).count();
     let summary = match (patches, guilty) {
         (0, _) => String::new(),
-        (n, 0) => n.to_string(),
-        (n, g) => format!("{n}, {g} guilty"),
+        // The columns `suspect` and `else` have no room to say what they count.
+        (n, 0) => format!("{n}; failed/tried at suspect, else"),
+        (n, g) => format!("{n}, {g} guilty; failed/tried at suspect, else"),
     };
     let at = view.state.targets.values().filter_map(|t| t.truth.as_ref()).map(|t| t.at).min();
     Heading { summary, at, stale_after_s: Some(STALE_S) }

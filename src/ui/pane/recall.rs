@@ -8,20 +8,26 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
+use crate::engine::ids::TrialId;
 use crate::engine::state::{State, TrialEntry};
-use crate::recall::matrix::wilson;
+use crate::recall::matrix::{depth_permille, wilson};
+use crate::recall::transcript::{Transcript, render_with_caret};
 use crate::recall::trial::{FailKind, Outcome, ProbeForm, Trial};
-use crate::ui::derived::{CellKey, Count, depth_key};
+use crate::ui::derived::{CellKey, Count, arm_key};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{self, Cell, Column, Source};
-use crate::untrusted::Untrusted;
+use crate::untrusted::{Untrusted, visible_lines};
 
 const TEXT_CHARS: usize = 2000;
 /// Cells of one column of the matrix without and with the interval.
 const NARROW: usize = 7;
 const WIDE: usize = 14;
 const LABEL: usize = 11;
+/// Least height of the pane at which its legend is drawn.
+const LEGEND_FROM: u16 = 12;
+/// Characters of an answer beside the marked place.
+const MARKED: usize = 100;
 
 /// The rows: trials, in the order in which they ended.
 pub struct Rows<'a> {
@@ -206,6 +212,10 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
         let said: Vec<_> = view.derived.remarks.iter().skip(1).map(|r| view.line(r.clone(), Role::Dim)).collect();
         lines.extend(super::wrap_lines(&said, area.width as usize).into_iter().take(room));
     }
+    if area.height >= LEGEND_FROM {
+        let legend = "a cell is failed/tried; ▸ is the cell of the selected trial";
+        lines.insert(0, view.line(text::cut(legend, area.width as usize), Role::Dim));
+    }
     let matrix_height = (lines.len() as u16).min(area.height);
     for (i, line) in lines.iter().take(matrix_height as usize).enumerate() {
         buffer.set_line(area.x, area.y + i as u16, line, area.width);
@@ -268,7 +278,7 @@ fn matrix(view: &View<'_>, st: &PaneState, width: usize, selected: Option<&Trial
                     vec![view.span(format!("{} ", text::fit_right(&length.to_string(), LABEL - 1)), Role::Dim)];
                 for depth in &depths {
                     let here = selected.is_some_and(|t| {
-                        t.key.form == *form && t.key.length == *length && depth_key(t.key.depth) == *depth
+                        t.key.form == *form && t.key.length == *length && depth_permille(t.key.depth) == *depth
                     });
                     spans.extend(matrix_cell(view, cells.get(&(*form, *length, *depth)), cell, here));
                 }
@@ -377,6 +387,39 @@ pub fn snippet(view: &View<'_>, trial: &Trial, width: usize) -> Vec<Line<'static
     out
 }
 
+/// The whole conversation of a trial: the messages, the answer, and the first wrong character marked.
+pub fn transcript(view: &View<'_>, trial: TrialId, read: &Transcript) -> Vec<Line<'static>> {
+    let mut out = Vec::new();
+    let text = |out: &mut Vec<Line<'static>>, text: &str| {
+        out.extend(visible_lines(text).lines().map(|line| view.line(line.to_owned(), Role::Text)));
+    };
+    let (word, role) = outcome_words(&read.outcome);
+    out.push(Line::from(vec![view.span(format!("{trial} "), Role::Dim), view.span(word, role)]));
+    let marked = render_with_caret(&read.expected, &read.answer, read.first_wrong, MARKED);
+    for line in marked.lines() {
+        let role = if line.trim() == "^" { Role::Bad } else { Role::Text };
+        out.push(view.line(line.to_owned(), role));
+    }
+    if let Some(error) = &read.error {
+        out.push(view.line(error.visible(TEXT_CHARS), Role::Unknown));
+    }
+    for (i, message) in read.messages.iter().enumerate() {
+        let told = if i == read.told_in { ", tells the fact" } else { "" };
+        let role = format!("{:?}", message.role).to_lowercase();
+        out.push(Line::default());
+        out.push(view.line(format!("[{}] {role}{told}", i + 1), Role::Strong));
+        text(&mut out, &message.content);
+    }
+    for (title, said) in [("reasoning", &read.reasoning), ("answer", &read.answer)] {
+        if !said.is_empty() {
+            out.push(Line::default());
+            out.push(view.line(title, Role::Strong));
+            text(&mut out, said.raw());
+        }
+    }
+    out
+}
+
 /// Everything about one trial.
 pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     let Some(entry) = view.state.trials.iter().find(|t| t.trial.id.to_string() == key) else { return Vec::new() };
@@ -398,13 +441,16 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         format!("{:.1} s, {} ago, seed {}", t.seconds, text::age(view.now, t.at), t.key.seed),
         Role::Dim,
     ));
-    for (patch, level) in &t.arm {
-        out.push(fact(view, "arm", format!("{patch} = {level}"), Role::Dim));
+    for (key, level) in &t.arm {
+        out.push(fact(view, "arm", format!("{} = {level}", arm_key(view.state, key)), Role::Dim));
     }
     for (factor, level) in &t.factors {
         out.push(fact(view, "factor", format!("{factor} = {level}"), Role::Dim));
     }
-    let transcript = t.transcript.as_ref().map_or_else(|| "not kept".into(), |h| format!("blob {}", h.0));
+    let transcript = match &t.transcript {
+        Some(hash) => format!("{} shows it; blob {}", view.key("transcript"), hash.0),
+        None => "not kept: nothing was sent".into(),
+    };
     out.push(fact(view, "transcript", transcript, Role::Dim));
     out.push(fact(view, "journal", format!("line {}", entry.seq), Role::Dim));
     out
