@@ -30,6 +30,7 @@ fn truth(rows: Vec<Row>) -> TargetTruth {
         status: ServerStatus::Ready,
         process: None,
         rows,
+        processes: Vec::new(),
         levels: BTreeMap::new(),
         level_sources: BTreeMap::new(),
         diagnostics: Vec::new(),

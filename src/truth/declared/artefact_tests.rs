@@ -147,7 +147,7 @@ fn a02_environment_of_one_command() {
 #[test]
 fn a03_the_second_export_counts_and_comments_give_nothing() {
     let read = of_script("A03_sglang_dup_export_inline_comments.sh");
-    check_counts(&read, 12, 13);
+    check_counts(&read, 12, 14);
     check(
         &read,
         &[
@@ -216,7 +216,7 @@ fn a06_defaults_and_lists_in_a_container() {
     is(&container.image, "`lmsysorg/sglang:dev-cu13` where it is not set");
     is(&container.name, "`glm52_dpa` where it is not set");
     assert_eq!(said(&container.network), &Text::Known("host".into()));
-    check_counts(read, 7, 22);
+    check_counts(read, 7, 21);
     check(
         read,
         &[
@@ -346,7 +346,7 @@ fn a14_a_shell_text_in_a_block() {
     let asked = Asked { port: Some(8003), name: None };
     let all = compose::read(&artefact("A14_compose_bash_c_block.yaml"), "c.yaml", asked, &Files::default());
     let read = &chosen(&all).declared;
-    check_counts(read, 3, 13);
+    check_counts(read, 3, 14);
     check(
         read,
         &[
@@ -374,14 +374,14 @@ fn a16_a_deployment() {
     check(
         read,
         &[
-            ("VLLM_PORT", Known("8000", 30)),
-            ("VLLM_ATTENTION_BACKEND", Known("FLASHINFER", 32)),
-            ("HUGGING_FACE_HUB_TOKEN", Unknown("it comes from a secret: key `token` of `hf-token-secret`", 34)),
-            ("--model", Known("meta-llama/Llama-3.2-3B-Instruct", 15)),
-            ("--enable-auto-tool-choice", Known("", 17)),
-            ("--port", Known("8000", 22)),
-            ("--dtype", Known("half", 24)),
-            ("--max-model-len", Known("8192", 26)),
+            ("VLLM_PORT", Known("8000", 28)),
+            ("VLLM_ATTENTION_BACKEND", Known("FLASHINFER", 30)),
+            ("HUGGING_FACE_HUB_TOKEN", Unknown("it comes from a secret: key `token` of `hf-token-secret`", 33)),
+            ("--model", Known("meta-llama/Llama-3.2-3B-Instruct", 13)),
+            ("--enable-auto-tool-choice", Known("", 15)),
+            ("--port", Known("8000", 20)),
+            ("--dtype", Known("half", 22)),
+            ("--max-model-len", Known("8192", 24)),
         ],
     );
     check_remark(read, "vllm-port", "not the port of its HTTP server");
@@ -399,15 +399,15 @@ fn a17_a_leader_worker_set() {
     check(
         read,
         &[
-            ("NCCL_IB_GID_INDEX", Known("3", 18)),
-            ("--tp", Known("16", 29)),
-            ("--mem-fraction-static", Known("0.93", 25)),
-            ("--cuda-graph-bs", Known("16 32", 31)),
-            ("--dist-init-addr", Unknown("`LWS_LEADER_ADDRESS` is not set in this manifest", 34)),
-            ("--nnodes", Unknown("`LWS_GROUP_SIZE`", 36)),
-            ("--node-rank", Unknown("`LWS_WORKER_INDEX`", 38)),
-            ("--trust-remote-code", Known("", 40)),
-            ("--port", Known("40000", 41)),
+            ("NCCL_IB_GID_INDEX", Known("3", 17)),
+            ("--tp", Known("16", 30)),
+            ("--mem-fraction-static", Known("0.93", 24)),
+            ("--cuda-graph-bs", Known("16 32", 32)),
+            ("--dist-init-addr", Unknown("`LWS_LEADER_ADDRESS` is not set in this manifest", 35)),
+            ("--nnodes", Unknown("`LWS_GROUP_SIZE`", 37)),
+            ("--node-rank", Unknown("`LWS_WORKER_INDEX`", 39)),
+            ("--trust-remote-code", Known("", 41)),
+            ("--port", Known("40000", 42)),
         ],
     );
 }

@@ -94,7 +94,6 @@ pub fn declare(out: &mut Declared, words: Vec<PlacedWord>, reading: Reading<'_>)
             _ => break,
         };
         words.drain(..at + rest);
-        out.argv.clear();
     }
     server(out, &words);
     None
@@ -355,7 +354,7 @@ fn server(out: &mut Declared, words: &[PlacedWord]) {
         };
         out.give(&flag.name, place, value);
     }
-    for word in words.iter().filter(|w| w.splits) {
+    for (word, _) in words.iter().zip(&joined).filter(|(w, joined)| w.splits && joined.is_none()) {
         if let Text::Unresolved { raw, because } = &word.text {
             out.diagnostics.push(remark(
                 "hidden-flags",

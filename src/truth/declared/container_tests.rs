@@ -98,7 +98,7 @@ fn a_service_of_compose() {
             &["A=1", "B?", "C=x y", "D?", "--a=1"],
         ),
         ("    command: --a 1\n    environment: [A=1, B, 'C=x=y']\n", &["A=1", "B?", "C=x=y", "--a=1"]),
-        ("    command: bash -c \"export A=1 && srv --a $$A\"\n", &["A?", "--a?"]),
+        ("    command: bash -c \"export A=1 && srv --a $$A\"\n", &["A=1", "--a=1"]),
         ("    command: bash -c \"export A=1; srv --a $$A\"\n", &["A=1", "--a=1"]),
     ] {
         check_compose(service, expect);

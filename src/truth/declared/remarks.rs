@@ -59,6 +59,7 @@ pub fn add(declared: &mut Declared, image: Option<&str>) {
         );
         found.push(remark("ignored-variable", &message, &variable.place));
     }
+    found.retain(|f| !declared.diagnostics.contains(f));
     declared.diagnostics.extend(found);
 }
 

@@ -14,7 +14,7 @@ const MAX_NODES: usize = 200_000;
 /// One value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Line on which it begins, counted from 1; of a block text, the line of its first word.
+    /// Line on which it begins, counted from 1; of a block text, the line after its sign.
     pub line: u32,
     /// What it is.
     pub kind: Kind,
@@ -146,7 +146,11 @@ pub fn documents(text: &str) -> (Vec<Node>, Vec<Trouble>) {
             Ok((event, span)) => reading.take(event, span),
             Err(error) => {
                 let line = count(error.marker().line());
-                reading.trouble(line, format!("this is no YAML: {}", error.info()));
+                let message = match error.info() {
+                    deep if deep.contains("recursion") => "brackets are nested too deeply to be read".to_owned(),
+                    other => format!("this is no YAML: {other}"),
+                };
+                reading.trouble(line, message);
                 break;
             }
         }
@@ -180,7 +184,11 @@ fn nested_line(text: &str) -> Option<u32> {
 }
 
 fn count(line: usize) -> u32 {
-    u32::try_from(line.max(1)).unwrap_or(u32::MAX)
+    count_of(line.max(1))
+}
+
+fn count_of(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 impl Reading {
@@ -195,8 +203,9 @@ impl Reading {
                 let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
                 let plain = matches!(style, ScalarStyle::Plain);
                 let nothing = plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                // A block text begins on the line after its sign; the span ends on the line after its last.
-                let line = line + u32::from(block && !self.starts_with_text(&span));
+                // The span of a block text begins at its first word and ends on the line after its last.
+                let empty_lines = text.bytes().take_while(|b| block && *b == b'\n').count();
+                let line = line.saturating_sub(if empty_lines < text.len() { count_of(empty_lines) } else { 0 }).max(1);
                 let last_line = count(span.end.line()).saturating_sub(u32::from(block)).max(line);
                 let scalar = Scalar { text: text.into_owned(), plain, last_line };
                 let kind = if nothing { Kind::Null } else { Kind::Scalar(scalar) };
@@ -215,12 +224,6 @@ impl Reading {
             Event::DocumentEnd => self.anchors.clear(),
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {}
         }
-    }
-
-    /// Whether the span of a block text begins at the text itself, not at its sign.
-    fn starts_with_text(&self, span: &Span) -> bool {
-        let _ = (self, span);
-        false
     }
 
     fn open(&mut self, node: Node, anchor: usize) {
