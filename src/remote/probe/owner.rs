@@ -17,6 +17,8 @@ pub struct Own {
     pub key: ProcessKey,
     /// The script that it was started from, as far as its ancestors tell; `None` where they do not.
     pub started_from: Option<String>,
+    /// The title that stands in place of its arguments, where the port alone tells that it is the target's.
+    pub by_port_alone: Option<String>,
 }
 
 /// The target's server; `None` where nobody owns the port.
@@ -41,10 +43,15 @@ pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Res
     // Without a script that declares a server, the port's word is all there is.
     let same = marks.argv.is_empty()
         || started_from.is_some()
-        || looks_declared(process, marks.argv)
-        || in_unit(probe, process);
-    if same {
-        return Ok(Some(Own { key, started_from }));
+        || in_unit(probe, process)
+        || own_session(probe, pid).any(|p| looks_declared(p, marks.argv));
+    // A title hides what the process was started as, so that it cannot be told from the declared program either.
+    let title = match &process.cmdline {
+        Ok(Cmdline::Title(title)) if !same => Some(redact::text(title)),
+        _ => None,
+    };
+    if same || title.is_some() {
+        return Ok(Some(Own { key, started_from, by_port_alone: title }));
     }
     Err(Failure::new(format!("port {port} of `{target}` is owned by another process: {}", describe(pid, process)))
         .hint("stop that process yourself, or correct the target's url or script in the case"))
@@ -75,6 +82,14 @@ pub fn lineage(probe: &Probe, pid: u32) -> Vec<(u32, &Process)> {
         next = stat.ppid;
     }
     out
+}
+
+/// The process and those of its ancestors that are in its session, the shells left out.
+fn own_session(probe: &Probe, pid: u32) -> impl Iterator<Item = &Process> {
+    let session = |process: &Process| process.stat.as_ref().ok().map(|s| s.session);
+    let lineage = lineage(probe, pid);
+    let own = lineage.first().and_then(|(_, p)| session(p));
+    lineage.into_iter().map(|(_, p)| p).filter(move |p| session(p) == own && !is_shell(p))
 }
 
 /// Whether a process is a shell that runs a script or waits for one.
