@@ -248,9 +248,10 @@ fn a_link_that_breaks_in_the_middle_is_said_and_made_anew() {
         let (_came, _) = tokio::task::spawn_blocking(move || server.accept()).await.unwrap().unwrap();
 
         let connections = sshd.log().matches("Accepted publickey").count();
+        let plain = place(&[]);
         let both = tokio::join!(
-            probe::ask(&hosts, &place(&[]), &question, &cancel),
-            probe::ask(&hosts, &place(&[]), &question, &cancel)
+            probe::ask(&hosts, &plain, &question, &cancel),
+            probe::ask(&hosts, &plain, &question, &cancel)
         );
         assert!(both.0.is_ok() && both.1.is_ok());
         assert_eq!(sshd.log().matches("Accepted publickey").count(), connections, "one connection is shared");

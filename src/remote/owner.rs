@@ -38,6 +38,8 @@ pub struct Kin {
     pub environ: Result<Environ, Unknown>,
     /// Its working folder.
     pub folder: Option<String>,
+    /// Its session; `None` is not known.
+    pub session: Option<u32>,
 }
 
 /// How a target's own process is known.
@@ -63,7 +65,9 @@ pub fn recognise(
         }
     }
     let server = lineage.first()?;
-    let own = marked(target, marks, server) || looks_declared(server, marks.argv);
+    // A server that rewrote its arguments may still be started by one that did not, in the same session.
+    let mut session = lineage.iter().filter(|k| std::ptr::eq(*k, server) || (k.session.is_some() && k.session == server.session));
+    let own = marked(target, marks, server) || session.any(|k| !is_shell(k) && looks_declared(k, marks.argv));
     own.then_some(Known { started_from: None, shell: None })
 }
 
@@ -81,7 +85,7 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
         }
     };
     let lineage = local::lineage(process.key.pid);
-    let kin: Vec<Kin> = lineage.iter().map(|p| of_this_machine(p.key.pid)).collect();
+    let kin: Vec<Kin> = lineage.iter().map(|p| Kin { session: Some(p.session), ..of_this_machine(p.key.pid) }).collect();
     let text = |file: &str| fs_err::read_to_string(file).ok();
     let Some(known) = recognise(target, &kin, marks, &text) else {
         return Err(stranger(target, port, &describe(process.key.pid)));
@@ -93,7 +97,7 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
 
 fn of_this_machine(pid: u32) -> Kin {
     let folder = fs_err::read_link(format!("/proc/{pid}/cwd")).ok().map(|p| p.display().to_string());
-    Kin { cmdline: local::cmdline(pid), environ: local::environ(pid), folder }
+    Kin { cmdline: local::cmdline(pid), environ: local::environ(pid), folder, session: None }
 }
 
 /// What is said of a port that somebody else owns.
@@ -115,14 +119,17 @@ pub fn describe(pid: u32) -> String {
 
 /// The launch script or an override of it that a shell runs.
 fn script_of(target: &str, kin: &Kin, marks: &Marks<'_>, text: &dyn Fn(&str) -> Option<String>) -> Option<String> {
-    let words = kin.cmdline.as_ref().ok()?.words().ok()?;
-    if !matches!(argv::base_name(words.first()?), "bash" | "sh" | "dash") {
-        return None;
-    }
+    let words = kin.cmdline.as_ref().ok()?.words().ok().filter(|_| is_shell(kin))?;
     words[1..].iter().filter_map(|word| resolved(kin, word)).find(|path| {
         let ours = path.strip_suffix(".sh").is_some_and(|p| p.starts_with(&format!("{}/", marks.overrides)));
         path == marks.script || (ours && (overrides(text(path), marks.script) || marked(target, marks, kin)))
     })
+}
+
+/// Whether a process is a shell that can run a launch script.
+fn is_shell(kin: &Kin) -> bool {
+    let words = kin.cmdline.as_ref().ok().and_then(|c| c.words().ok());
+    words.and_then(|w| w.first()).is_some_and(|w| matches!(argv::base_name(w), "bash" | "sh" | "dash"))
 }
 
 /// Whether a text is an override of this script, and not of another target's.

@@ -26,6 +26,7 @@ use crate::remote::probe::{self, Ask};
 use crate::remote::proc::{Cmdline, Environ, Unknown};
 use crate::remote::{Folders, http, levels, script};
 use crate::truth::declared::Declared;
+use crate::untrusted::Untrusted;
 
 /// The longest launch script that is read.
 const SCRIPT_BYTES: usize = 1024 * 1024;
@@ -233,6 +234,13 @@ fn look_at_server(seen: &mut Seen, answer: &Probe, target: &Target, overrides: &
     if let Err(Unknown(why)) = cmdline.as_ref().map(Cmdline::words).map_err(Clone::clone).and_then(|w| w.map(|_| ())) {
         let failure = Failure::new(why).hint("its flags are known only from its script and from the server itself");
         seen.say("process-unread", failure, &format!("/proc/{pid}/cmdline"));
+    }
+    if let Some(title) = &own.by_port_alone {
+        let message = format!(
+            "pid {pid} is taken for the server because it owns the port: its arguments are overwritten by `{}`",
+            Untrusted::from(title.as_str()).visible(60)
+        );
+        seen.say("port-alone", Failure::new(message), &target.url);
     }
     if let Some(file) = own.started_from.as_deref().filter(|f| f.starts_with(overrides)) {
         seen.layers.replaced = read_declared(seen, answer, file, target.port()).map(|d| (file.to_owned(), d));

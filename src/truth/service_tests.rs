@@ -128,6 +128,12 @@ fn a_port_is_owned_by_the_target_a_stranger_or_nobody() {
     check(&[LAUNCHER], "/srv/serve.sh", &[], Ok(Some(None)));
     check(&[LAUNCHER], "/srv/serve.sh", &["other", "--y"], Err("owned by another process: pid 11, `python3 -m srv"));
     check(&[BASH], "/srv/serve.sh", &[], Ok(None));
+    const ABOVE: Line = (10, "ancestor", 1, 10, b"timeout\x009\0python3\0-m\0srv\0--port\x007\0", b"A=1\0");
+    check(&[ABOVE, BLANKED], "/srv/serve.sh", &["python3", "-m", "srv", "--port", "7"], Ok(Some(None)));
+    let titled = words(&["python3", "-m", "srv", "--port", "7"]);
+    let marks = Marks { script: "/srv/serve.sh", overrides: "", argv: &titled };
+    let own = owner::running(&probe(&[BLANKED]), "lab", 7, &marks).unwrap().unwrap();
+    assert_eq!(own.by_port_alone.as_deref(), Some("srv::server"));
     let mut unknown = probe(&[BASH]);
     unknown.ports.insert(7, PortOwners::Unknown(Unknown("no rights".into())));
     let marks = Marks { script: "", overrides: "", argv: &[] };

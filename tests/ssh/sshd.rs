@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What the tests need and may not find: sshd and the client's tools.
-pub fn missing() -> Option<&'static str> {
+pub(crate) fn missing() -> Option<&'static str> {
     let there = |name: &str| {
         let folders = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
         folders.split(':').any(|f| Path::new(f).join(name).is_file())
@@ -14,9 +14,9 @@ pub fn missing() -> Option<&'static str> {
 }
 
 /// A running sshd; it is ended with all its sessions when dropped.
-pub struct Sshd {
-    pub root: tempfile::TempDir,
-    pub port: u16,
+pub(crate) struct Sshd {
+    pub(crate) root: tempfile::TempDir,
+    pub(crate) port: u16,
     child: Child,
 }
 
@@ -30,7 +30,7 @@ impl Drop for Sshd {
 
 impl Sshd {
     /// Starts one, with more lines for its config.
-    pub fn start(more: &str) -> Self {
+    pub(crate) fn start(more: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         let path = |name: &str| root.path().join(name);
         for key in ["host", "other_host", "user", "stranger"] {
@@ -107,22 +107,22 @@ impl Sshd {
     }
 
     /// The ssh config with the hosts `lab`, `behind`, `wrong-key`, `changed`, `unknown` and `closed`.
-    pub fn client_config(&self) -> PathBuf {
+    pub(crate) fn client_config(&self) -> PathBuf {
         self.path("ssh_config")
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs_err::read_to_string(self.path("log")).unwrap_or_default()
     }
 
     /// How many commands were run over all links since it started.
-    pub fn commands(&self) -> usize {
+    pub(crate) fn commands(&self) -> usize {
         self.log().matches("Starting session: command").count()
             + self.log().matches("Starting session: forced-command").count()
     }
 
     /// Ends every connection without a word, as a cut cable does after a while.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         for pid in descendants(self.child.id()) {
             let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);

@@ -191,6 +191,8 @@ fn an_overwritten_environment_without_a_witness_is_unknown() {
         assert_eq!(row["effective"]["known"], "unknown", "{row}");
         assert_eq!(row["effective"]["value"], Value::Null, "{row}");
     }
+    let said = served.truth["diagnostics"].as_array().unwrap().iter().find(|d| d["code"] == "port-alone").unwrap();
+    assert!(said["message"].as_str().unwrap().contains("sglang::server"), "{said}");
 }
 
 #[test]

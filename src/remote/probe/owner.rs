@@ -17,6 +17,8 @@ pub struct Own {
     pub key: ProcessKey,
     /// The script that it was started from, as far as its ancestors tell; `None` where they do not.
     pub started_from: Option<String>,
+    /// The title that stands in place of its arguments, where the port alone tells that it is the target's.
+    pub by_port_alone: Option<String>,
 }
 
 /// The target's server; `None` where nobody owns the port.
@@ -42,11 +44,17 @@ pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Res
         let bytes = probe.files.get(file)?.bytes.as_ref().ok()?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
+    let own = |started_from, by_port_alone| Ok(Some(Own { key, started_from, by_port_alone }));
     match owner::recognise(target, &kin, marks, &text) {
-        Some(known) => Ok(Some(Own { key, started_from: known.started_from })),
+        Some(known) => return own(known.started_from, None),
         // Without a script that declares a server, the port's word is all there is.
-        None if marks.argv.is_empty() || in_unit(probe, process) => Ok(Some(Own { key, started_from: None })),
-        None => Err(owner::stranger(target, port, &describe(pid, process))),
+        None if marks.argv.is_empty() || in_unit(probe, process) => return own(None, None),
+        None => {}
+    }
+    match &process.cmdline {
+        // A title hides what the process was started as, so that it cannot be told from the declared program either.
+        Ok(Cmdline::Title(title)) => own(None, Some(redact::text(title))),
+        _ => Err(owner::stranger(target, port, &describe(pid, process))),
     }
 }
 
@@ -55,6 +63,7 @@ fn kin(process: &Process) -> Kin {
         cmdline: process.cmdline.clone(),
         environ: process.environ.clone(),
         folder: process.cwd.as_ref().ok().cloned(),
+        session: process.stat.as_ref().ok().map(|s| s.session),
     }
 }
 
