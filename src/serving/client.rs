@@ -256,6 +256,21 @@ impl Client {
         Ok((self.url(endpoint), self.call(endpoint, None).await?))
     }
 
+    /// The server's own counters as Prometheus text, with the URL that was asked. Costs no inference.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request; a server that was not told to count answers 404.
+    pub async fn metrics(&self) -> Result<(String, String), ServingError> {
+        let work = async {
+            let response = self.send(Endpoint::Metrics, None).await?;
+            self.read_all(Endpoint::Metrics, response).await
+        };
+        let seconds = self.timeouts.plain.as_secs();
+        let limit = tokio::time::timeout(self.timeouts.plain, work).await;
+        let bytes = limit.unwrap_or(Err(ServingError::TimedOut { what: "the answer", seconds }))?;
+        Ok((self.url(Endpoint::Metrics), redact::text(&String::from_utf8_lossy(&bytes))))
+    }
+
     /// How busy the server is. Costs no inference.
     ///
     /// # Errors

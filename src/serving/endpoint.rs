@@ -18,6 +18,8 @@ pub enum Endpoint {
     ServerInfoOld,
     /// Load, `SGLang`.
     Loads,
+    /// Counters, all engines.
+    Metrics,
     /// Served models, all engines.
     Models,
     /// Version, `vLLM`.
@@ -51,12 +53,13 @@ pub enum Cost {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ModelInfo,
         Self::ModelInfoOld,
         Self::ServerInfo,
         Self::ServerInfoOld,
         Self::Loads,
+        Self::Metrics,
         Self::Models,
         Self::Version,
         Self::Props,
@@ -77,6 +80,7 @@ impl Endpoint {
             Self::ServerInfo => "/server_info",
             Self::ServerInfoOld => "/get_server_info",
             Self::Loads => "/v1/loads?include=core,memory,queues&format=json",
+            Self::Metrics => "/metrics",
             Self::Models => "/v1/models",
             Self::Version => "/version",
             Self::Props => "/props",

@@ -4,6 +4,8 @@
 //! HTTP. Not responsible for the log grammar nor for comparing. A layer that cannot be read becomes a
 //! diagnostic and leaves the others as they are.
 
+mod layers;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -12,7 +14,7 @@ use serde_json::Value;
 use super::compare::{self, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
 use super::{ServerStatus, TargetTruth, flags};
-use crate::case::{Case, Gate, Manager, Patch, Target};
+use crate::case::{Case, Gate, Manager, Patch, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
@@ -21,15 +23,13 @@ use crate::redact;
 use crate::remote::host::{self, HostError, Hosts, Place};
 use crate::remote::owner::Marks;
 use crate::remote::probe::owner::{self, Own};
-use crate::remote::probe::types::{FileUnread, PortOwners, Probe};
+use crate::remote::probe::types::{PortOwners, Probe};
 use crate::remote::probe::{self, Ask};
 use crate::remote::proc::{Cmdline, Environ, Unknown};
-use crate::remote::{Folders, http, levels, script};
+use crate::remote::{Folders, http, levels};
 use crate::truth::declared::Declared;
 use crate::untrusted::Untrusted;
 
-/// The longest launch script that is read.
-const SCRIPT_BYTES: usize = 1024 * 1024;
 /// How many bytes of a log's end come with the probe.
 const LOG_BYTES: u64 = 128 * 1024;
 /// A clock that is further off than this is said.
@@ -92,7 +92,7 @@ async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobCont
     let place = Place::of(target).map_err(HostError::failure)?;
     let mut question = Ask {
         ports: target.port().into_iter().collect(),
-        files: script_of(target).cloned().into_iter().collect(),
+        files: files_of(target),
         overrides: Some(overrides.to_owned()),
         gpus: true,
         ..Ask::default()
@@ -105,11 +105,9 @@ async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobCont
     probe::ask(hosts, &place, &question, &ctx.cancel).await
 }
 
-fn script_of(target: &Target) -> Option<&String> {
-    match &target.manager {
-        Manager::Script { script, .. } => Some(script),
-        Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => target.launch_script.as_ref(),
-    }
+fn files_of(target: &Target) -> Vec<String> {
+    let script = layers::script_path(target).map(str::to_owned);
+    [script, layers::config_path(target), layers::environ_path(target)].into_iter().flatten().collect()
 }
 
 /// What the host shows.
@@ -166,6 +164,18 @@ impl Seen {
         }
     }
 
+    fn take(&mut self, said: impl IntoIterator<Item = layers::Said>) {
+        for (code, failure, place) in said {
+            self.say(code, failure, &place);
+        }
+    }
+
+    /// The declaration, whose remarks are said from now on.
+    fn remarks_of(&mut self, mut declared: Declared) -> Declared {
+        self.diagnostics.append(&mut declared.diagnostics);
+        declared
+    }
+
     fn say(&mut self, code: &str, failure: Failure, place: &str) {
         self.diagnostics.push(Diagnostic {
             severity: Severity::Warning,
@@ -181,17 +191,18 @@ fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
     let mut seen = Seen { reached: true, ..Seen::of(target) };
     seen.diagnostics.extend(answer.diagnostics.iter().cloned());
     say_skew(&mut seen, answer, target);
-    let path = script_of(target);
-    if let Some(path) = path {
-        seen.layers.declared = read_declared(&mut seen, answer, path, target.port());
-    }
+    let path = layers::script_path(target);
+    let (declared, said) = layers::declared(answer, target);
+    seen.take(said);
+    seen.layers.declared = declared.map(|d| seen.remarks_of(d));
+    look_around(&mut seen, answer, target);
     let Some(port) = target.port() else {
         seen.say("no-port", Failure::new("the url has no port"), &target.url);
         return seen;
     };
     let declared = seen.layers.declared.as_ref();
     let argv = declared.map(|d| d.argv.clone()).unwrap_or_default();
-    let marks = Marks { script: path.map_or("", String::as_str), overrides, argv: &argv };
+    let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
     match owner::running(answer, &target.name, port, &marks) {
         Ok(Some(own)) => look_at_server(&mut seen, answer, target, overrides, own),
         Ok(None) => seen.owner = Owner::Nobody,
@@ -202,6 +213,25 @@ fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
         }
     }
     seen
+}
+
+/// What the host shows beside the declaration and the process: log, checkpoint, installed source, cards.
+fn look_around(seen: &mut Seen, answer: &Probe, target: &Target) {
+    match layers::log(answer, target) {
+        Ok((source, text)) => seen.layers.seen.add_log(&source, &text),
+        Err(said) => seen.take([said]),
+    }
+    if layers::journal_is_cut(answer) {
+        let message = "the journal is longer than what was read of it: lines of the start may be missing";
+        seen.diagnostics.push(Diagnostic::warning("journal-cut", message).at(target.name.clone()));
+    }
+    match layers::checkpoint(answer, target) {
+        Ok(config) => seen.layers.checkpoint = config,
+        Err(said) => seen.take([said]),
+    }
+    seen.layers.installed = layers::installed(answer, target);
+    seen.layers.capability = layers::capability(answer);
+    seen.layers.engine = Some(target.engine);
 }
 
 fn say_skew(seen: &mut Seen, answer: &Probe, target: &Target) {
@@ -243,54 +273,16 @@ fn look_at_server(seen: &mut Seen, answer: &Probe, target: &Target, overrides: &
         seen.say("port-alone", Failure::new(message), &target.url);
     }
     if let Some(file) = own.started_from.as_deref().filter(|f| f.starts_with(overrides)) {
-        seen.layers.replaced = read_declared(seen, answer, file, target.port()).map(|d| (file.to_owned(), d));
+        let mut said = Vec::new();
+        let replaced = layers::of_script(answer, file, target.port(), &BTreeMap::new(), &mut said);
+        seen.take(said);
+        seen.layers.replaced = replaced.map(|d| (file.to_owned(), seen.remarks_of(d)));
     }
     seen.layers.process = Some((pid, evidence.environ.clone(), cmdline));
     seen.tracker = service::tracker(answer, pid).filter(|_| evidence.origin == Origin::Own && environ.is_ok());
     seen.evidence = Some(evidence);
     seen.processes = service::processes(answer, pid);
     seen.owner = Owner::Own(own);
-}
-
-fn read_declared(seen: &mut Seen, answer: &Probe, path: &str, port: Option<u16>) -> Option<Declared> {
-    match script_text(answer, path).and_then(|text| script::parse(&text)) {
-        Ok(script) => {
-            let mut declared = script::declared(&script, path, port);
-            seen.diagnostics.append(&mut declared.diagnostics);
-            Some(declared)
-        }
-        Err(failure) => {
-            seen.say("script-unread", failure, path);
-            None
-        }
-    }
-}
-
-fn script_text(answer: &Probe, path: &str) -> Result<String, Failure> {
-    let file = answer.files.get(path);
-    let bytes = match file.map(|f| &f.bytes) {
-        Some(Ok(bytes)) => bytes,
-        Some(Err(FileUnread::Absent)) => {
-            return Err(Failure::new(format!("the launch script `{path}` does not exist"))
-                .hint("correct the target's script in the case"));
-        }
-        Some(Err(FileUnread::Permission)) => {
-            return Err(Failure::new(format!("the launch script `{path}` cannot be read"))
-                .hint("reach the host as a user who may read it, or give the target a `become`"));
-        }
-        Some(Err(FileUnread::Unknown(Unknown(why)))) => {
-            return Err(Failure::new(format!("the launch script `{path}` cannot be read: {why}")));
-        }
-        None => return Err(Failure::new(format!("the launch script `{path}` was not read"))),
-    };
-    if bytes.len() > SCRIPT_BYTES || file.is_some_and(|f| f.truncated) {
-        return Err(Failure::new(format!("the launch script `{path}` is longer than {SCRIPT_BYTES} bytes")));
-    }
-    std::str::from_utf8(bytes)
-        .ok()
-        .filter(|t| !t.contains('\0'))
-        .map(str::to_owned)
-        .ok_or_else(|| Failure::new(format!("the launch script `{path}` is no text")).hint("name a bash script"))
 }
 
 /// Asks the server who it is and what it resolved; says whether it serves. Sources keep the URL of the case,
@@ -312,19 +304,40 @@ async fn ask(hosts: &Hosts, target: &Target, seen: &mut Seen, status: ServerStat
             return status;
         }
     };
-    if let Err(error) = endpoint.identity().await {
-        let why = format!("the server does not serve: {}", there(&error.to_string()));
-        seen.say("not-ready", Failure::new(why), &target.url);
-        return status;
+    match endpoint.identity().await {
+        Ok((url, answer)) if target.engine == ServingEngine::Sglang => {
+            seen.layers.seen.add_model_info(&there(&url), answer);
+        }
+        Ok(_) => {}
+        Err(error) => {
+            let why = format!("the server does not serve: {}", there(&error.to_string()));
+            seen.say("not-ready", Failure::new(why), &target.url);
+            return status;
+        }
     }
     seen.layers.observed = Some(match endpoint.configuration().await {
-        Ok((url, answer)) => Ok((there(&url), flags::observed(&answer))),
+        Ok((url, answer)) => {
+            let url = there(&url);
+            match target.engine {
+                ServingEngine::LlamaServer => seen.layers.seen.add_props(&url, answer.clone()),
+                ServingEngine::Sglang | ServingEngine::Vllm => seen.layers.seen.add_server_info(&url, answer.clone()),
+            }
+            Ok((url, flags::observed(&answer)))
+        }
         Err(error) => {
             let why = format!("the server's configuration cannot be read: {}", there(&error.to_string()));
             seen.say("configuration-unread", Failure::new(why.clone()), &target.url);
             Err(why)
         }
     });
+    if let Ok((url, answer)) = endpoint.load_answer().await {
+        seen.layers.seen.add_loads(&there(&url), &answer);
+    }
+    // Absent where the server was not told to count.
+    if let Ok((url, text)) = endpoint.metrics().await {
+        seen.layers.seen.add_metrics(&there(&url), &text);
+    }
+    seen.diagnostics.extend(seen.layers.seen.remarks());
     ServerStatus::Ready
 }
 

@@ -151,13 +151,19 @@ unit_facts() {
     need unit.show systemctl || return 0
     take unit.show 131072 timeout 10 systemctl show --all --no-pager -p "$properties" -- "$unit"
     take unit.cat 262144 timeout 10 systemctl cat --no-pager -- "$unit"
-    shown=$(timeout 10 systemctl show --no-pager -p InvocationID,ControlGroup,EnvironmentFiles,MainPID -- "$unit" 2> /dev/null)
+    shown=$(timeout 10 systemctl show --no-pager -p InvocationID,ControlGroup,EnvironmentFiles,MainPID,ExecStart -- "$unit" 2> /dev/null)
     while IFS= read -r line; do
         case $line in
             InvocationID=*) invocation=${line#*=} ;;
             ControlGroup=*) group=${line#*=} ;;
             MainPID=0) ;;
             MainPID=*) main_pid=${line#*=} ;;
+            ExecStart=*'argv[]='*)
+                # The script that the unit runs comes with the same answer.
+                words=${line#*'argv[]='}
+                for word in ${words%%' ;'*}; do
+                    case $word in /*.sh) one_file "$word" ;; esac
+                done ;;
             EnvironmentFiles=?*)
                 path=${line#*=}
                 path=${path%" (ignore_errors="*}

@@ -1,0 +1,266 @@
+//! What a probe holds for the layers of a target: declarations of units and scripts, log, checkpoint, cards. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::case::{Manager, Target};
+use crate::engine::procedure::Failure;
+use crate::redact;
+use crate::remote::probe::types::{FileRead, FileUnread, Probe, Unit};
+use crate::remote::proc::Unknown;
+use crate::remote::script;
+use crate::truth::declared::systemd::{self, UnitFiles};
+use crate::truth::declared::{Declared, FileText, Files, Text, chain};
+use crate::truth::knowledge::names;
+
+/// The longest launch script that is read.
+const SCRIPT_BYTES: usize = 1024 * 1024;
+
+/// What could not be read: code, why, and place.
+pub(super) type Said = (&'static str, Failure, String);
+
+/// What the target's own files declare, and what of them could not be read.
+pub(super) fn declared(answer: &Probe, target: &Target) -> (Option<Declared>, Vec<Said>) {
+    let mut said = Vec::new();
+    let declared = match &target.manager {
+        Manager::Script { script, .. } => of_script(answer, script, target.port(), &BTreeMap::new(), &mut said),
+        Manager::Systemd { .. } => of_unit(answer, target, &mut said),
+        Manager::Docker { .. } | Manager::Unknown => {
+            let path = target.launch_script.as_deref();
+            path.and_then(|path| of_script(answer, path, target.port(), &BTreeMap::new(), &mut said))
+        }
+    };
+    (declared, said)
+}
+
+/// The launch script of a target, whoever runs it.
+pub(super) fn script_path(target: &Target) -> Option<&str> {
+    match &target.manager {
+        Manager::Script { script, .. } => Some(script),
+        Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => target.launch_script.as_deref(),
+    }
+}
+
+fn of_unit(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Declared> {
+    let Some(unit) = &answer.unit else {
+        said.push(("unit-unread", Failure::new("the unit was not read"), target.host.clone()));
+        return of_launch_script(answer, target, &BTreeMap::new(), said);
+    };
+    let files = match &unit.files {
+        Ok(files) if !files.is_empty() => files,
+        other => {
+            let why = other.as_ref().err().map_or("it has no file", |Unknown(why)| why.as_str());
+            let failure = Failure::new(format!("the files of `{}` cannot be read: {why}", unit.name));
+            said.push(("unit-unread", failure, unit.name.clone()));
+            return of_launch_script(answer, target, &BTreeMap::new(), said);
+        }
+    };
+    let read = systemd::read(&unit_files(unit, files, answer), target.port());
+    let outer: BTreeMap<String, Text> =
+        read.declared.variables.iter().filter_map(|(n, v)| Some((n.clone(), v.value.clone()?))).collect();
+    let script = read.facts.script.as_ref().and_then(|s| s.value.known().map(str::to_owned));
+    let path = script.or_else(|| target.launch_script.clone());
+    let inner = path.and_then(|path| of_script(answer, &path, target.port(), &outer, said));
+    Some(match inner {
+        Some(inner) => chain::chain(read.declared, inner),
+        None => read.declared,
+    })
+}
+
+fn unit_files(unit: &Unit, files: &[(String, String)], answer: &Probe) -> UnitFiles {
+    // The first file is the unit, what follows are its drop-ins; a template is named by its instance.
+    let (main, drop_ins) = (files[0].clone(), files[1..].to_vec());
+    let mut named = Files::default();
+    for (path, file) in &answer.files {
+        let text = match &file.bytes {
+            Ok(bytes) => FileText::Read(String::from_utf8_lossy(bytes).into_owned()),
+            Err(FileUnread::Absent) => FileText::Absent,
+            Err(other) => FileText::Unread(other.to_string()),
+        };
+        named = named.with(path, text);
+    }
+    UnitFiles { name: unit.name.clone(), main, drop_ins, named }
+}
+
+fn of_launch_script(
+    answer: &Probe,
+    target: &Target,
+    outer: &BTreeMap<String, Text>,
+    said: &mut Vec<Said>,
+) -> Option<Declared> {
+    let path = target.launch_script.as_deref()?;
+    of_script(answer, path, target.port(), outer, said)
+}
+
+/// What a script declares that is started with these variables.
+pub(super) fn of_script(
+    answer: &Probe,
+    path: &str,
+    port: Option<u16>,
+    outer: &BTreeMap<String, Text>,
+    said: &mut Vec<Said>,
+) -> Option<Declared> {
+    match script_text(answer, path).and_then(|text| script::parse_in(&text, outer)) {
+        Ok(script) => Some(script::declared(&script, path, port)),
+        Err(failure) => {
+            said.push(("script-unread", failure, path.to_owned()));
+            None
+        }
+    }
+}
+
+fn script_text(answer: &Probe, path: &str) -> Result<String, Failure> {
+    let file = answer.files.get(path);
+    let bytes = match file.map(|f| &f.bytes) {
+        Some(Ok(bytes)) => bytes,
+        Some(Err(FileUnread::Absent)) => {
+            return Err(Failure::new(format!("the launch script `{path}` does not exist"))
+                .hint("correct the target's script in the case"));
+        }
+        Some(Err(FileUnread::Permission)) => {
+            return Err(Failure::new(format!("the launch script `{path}` cannot be read"))
+                .hint("reach the host as a user who may read it, or give the target a `become`"));
+        }
+        Some(Err(FileUnread::Unknown(Unknown(why)))) => {
+            return Err(Failure::new(format!("the launch script `{path}` cannot be read: {why}")));
+        }
+        None => {
+            return Err(Failure::new(format!("the launch script `{path}` was not read"))
+                .hint("name it as the target's `launch_script`, so that it comes with the first question"));
+        }
+    };
+    if bytes.len() > SCRIPT_BYTES || file.is_some_and(|f| f.truncated) {
+        return Err(Failure::new(format!("the launch script `{path}` is longer than {SCRIPT_BYTES} bytes")));
+    }
+    std::str::from_utf8(bytes)
+        .ok()
+        .filter(|t| !t.contains('\0'))
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::new(format!("the launch script `{path}` is no text")).hint("name a bash script"))
+}
+
+/// The log of a target as the probe brought it: where it stands, its text, and what it lacks.
+pub(super) fn log(answer: &Probe, target: &Target) -> Result<(String, String), Said> {
+    match &target.manager {
+        Manager::Script { log, .. } => match answer.logs.get(log).map(|l| &l.bytes) {
+            Some(Ok(bytes)) => Ok((log.clone(), String::from_utf8_lossy(bytes).into_owned())),
+            Some(Err(why)) => Err(("log-unread", Failure::new(format!("the log cannot be read: {why}")), log.clone())),
+            None => Err(("log-unread", Failure::new("the log was not read"), log.clone())),
+        },
+        Manager::Systemd { systemd } => {
+            let source = format!("journal of {systemd}");
+            match answer.unit.as_ref().map(|u| &u.journal) {
+                Some(Ok(text)) => Ok((source, journal(&text.text))),
+                Some(Err(Unknown(why))) => Err(("log-unread", Failure::new(why.clone()), source)),
+                None => Err(("log-unread", Failure::new("the unit was not read"), source)),
+            }
+        }
+        Manager::Docker { docker } => {
+            let failure = Failure::new("the log of a container is not read yet");
+            Err(("log-unread", failure, docker.clone()))
+        }
+        Manager::Unknown => {
+            Err(("log-unread", Failure::new("nobody said where the server logs to"), target.name.clone()))
+        }
+    }
+}
+
+/// The messages of journal records, one JSON object a line. A message that journald cut is put together again, one
+/// that is no UTF-8 comes as its bytes.
+pub(super) fn journal(records: &str) -> String {
+    let mut out = String::new();
+    for record in records.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok()) {
+        match &record["MESSAGE"] {
+            Value::String(text) => out.push_str(text),
+            Value::Array(bytes) => {
+                let bytes: Vec<u8> = bytes.iter().filter_map(|b| u8::try_from(b.as_u64()?).ok()).collect();
+                out.push_str(&String::from_utf8_lossy(&bytes));
+            }
+            // Longer than what the journal gives out, or without a text.
+            _ => out.push_str("(a message that the journal does not give out)"),
+        }
+        if record["_LINE_BREAK"].as_str() != Some("line-max") {
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Whether the journal's beginning is missing, so that lines of the start may be.
+pub(super) fn journal_is_cut(answer: &Probe) -> bool {
+    answer.unit.as_ref().is_some_and(|u| u.journal.as_ref().is_ok_and(|t| t.truncated))
+}
+
+/// Where a checkpoint's own configuration stands.
+pub(super) fn config_path(target: &Target) -> Option<String> {
+    Some(format!("{}/config.json", target.checkpoint.as_deref()?.trim_end_matches('/')))
+}
+
+/// Where an engine's source lists its variables, in a checkout.
+pub(super) fn environ_path(target: &Target) -> Option<String> {
+    Some(format!("{}/python/sglang/srt/environ.py", target.checkout.as_deref()?.trim_end_matches('/')))
+}
+
+/// The checkpoint's configuration; an error is said where there is one to be said.
+pub(super) fn checkpoint(answer: &Probe, target: &Target) -> Result<Option<(String, Value)>, Said> {
+    let Some(path) = config_path(target) else { return Ok(None) };
+    let unread = |why: String| ("checkpoint-unread", Failure::new(why), path.clone());
+    let bytes = bytes(answer.files.get(&path)).map_err(|why| unread(format!("the checkpoint's config cannot be read: {why}")))?;
+    match serde_json::from_slice(bytes) {
+        Ok(mut value) => {
+            redact::json(&mut value);
+            Ok(Some((path, value)))
+        }
+        Err(_) => Err(unread("the checkpoint's config is no JSON".into())),
+    }
+}
+
+fn bytes(file: Option<&FileRead>) -> Result<&[u8], String> {
+    match file.map(|f| &f.bytes) {
+        Some(Ok(bytes)) => Ok(bytes),
+        Some(Err(why)) => Err(why.to_string()),
+        None => Err("it was not read".into()),
+    }
+}
+
+/// The variables that the installed engine knows, by its own source.
+pub(super) fn installed(answer: &Probe, target: &Target) -> Option<(String, BTreeSet<String>)> {
+    let path = environ_path(target)?;
+    let text = String::from_utf8_lossy(bytes(answer.files.get(&path)).ok()?).into_owned();
+    Some((path, names::in_source(&text)))
+}
+
+/// The compute capability of the host's cards, such as 120 for 12.0, where they all have the same.
+pub(super) fn capability(answer: &Probe) -> Option<u32> {
+    let cards = answer.gpus.as_ref()?.list.as_ref().ok()?;
+    let one = |row: &Vec<crate::untrusted::Untrusted>| {
+        let (major, minor) = row.get(8)?.raw().trim().split_once('.')?;
+        Some(major.parse::<u32>().ok()? * 10 + minor.parse::<u32>().ok()?)
+    };
+    let all: Option<BTreeSet<u32>> = cards.iter().map(one).collect();
+    let all = all?;
+    (all.len() == 1).then(|| all.first().copied()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journal_records_become_lines_again() {
+        let records = concat!(
+            r#"{"MESSAGE":"one","_PID":"1"}"#,
+            "\n",
+            r#"{"MESSAGE":"a long ","_LINE_BREAK":"line-max"}"#,
+            "\n",
+            r#"{"MESSAGE":"line"}"#,
+            "\n",
+            r#"{"MESSAGE":[104,105,255]}"#,
+            "\nnot json\n",
+            r#"{"MESSAGE":null}"#,
+            "\n"
+        );
+        assert_eq!(journal(records), "one\na long line\nhi\u{fffd}\n(a message that the journal does not give out)\n");
+    }
+}
