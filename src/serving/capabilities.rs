@@ -160,7 +160,7 @@ pub fn capabilities(engine: ServingEngine) -> [Capability; 11] {
             line(Need::CachedTokens, Unknown, "`usage.prompt_tokens_details`, behind a flag"),
             line(Need::ColdRun, Yes, "`cache_salt`"),
             line(Need::Load, Unknown, "`/metrics`, not read yet"),
-            line(Need::LogGrammar, No, "not read yet"),
+            line(Need::LogGrammar, Yes, "`non-default args`, `with config`, `SpecDecoding metrics`"),
         ],
         ServingEngine::LlamaServer => [
             line(Need::Identity, Yes, "`/props`"),

@@ -211,7 +211,7 @@ impl Cells<'_> {
         if asked == "auto" {
             return (RowStatus::OverriddenBy, format!("the server resolved `auto` to `{has}`"));
         }
-        if let Some(decision) = view.seen.decision(key).filter(|d| flags::same(&d.decided, &seen.value)) {
+        if let Some(decision) = view.seen.decision(key).filter(|d| flags::same(d.decided.raw(), &seen.value)) {
             let at = format!("{} line {}", decision.source, decision.line);
             return (
                 RowStatus::OverriddenBy,
@@ -260,7 +260,7 @@ fn divided(view: &View<'_>, key: &str, asked: &str, seen: &Seen) -> Option<u64> 
 /// A value that nobody gave: the default, or what became of it.
 fn not_given(view: &View<'_>, key: &str, name: &str, seen: &Seen) -> (RowStatus, String) {
     let has = show(name, &flags::shown(&seen.value));
-    let chosen = view.seen.decision(key).filter(|d| flags::same(&d.decided, &seen.value));
+    let chosen = view.seen.decision(key).filter(|d| flags::same(d.decided.raw(), &seen.value));
     let at = chosen.map(|d| format!(": {} line {}", d.source, d.line));
     let Some(flag) = view.tables().and_then(|t| t.flags.get(key)) else {
         return match at {

@@ -118,10 +118,9 @@ fn standing(view: &View<'_>, variable: &Variable) -> Option<Remark> {
 
 /// An old name is mapped, and loses where the new one is set too.
 fn renamed(view: &View<'_>, old: &str, now: &str) -> Remark {
-    let value = |name: &str| {
-        let running = view.layers.process.as_ref().and_then(|(_, environ, _)| environ.as_ref().ok()?.get(name));
-        let declared = view.layers.declared.as_ref().and_then(|d| d.variables.get(name)?.value.as_ref()?.known());
-        running.or(declared).map(str::to_owned)
+    let value = |name: &str| match &view.layers.process {
+        Some((_, Ok(environ), _)) => environ.get(name).map(str::to_owned),
+        _ => view.layers.declared.as_ref()?.variables.get(name)?.value.as_ref()?.known().map(str::to_owned),
     };
     match (value(old), value(now)) {
         (Some(a), Some(b)) if a != b => {

@@ -41,7 +41,7 @@ fn check(seen: &Observed, expect: &[(&str, SourceKind, Value)]) {
 }
 
 fn decided<'a>(seen: &'a Observed, name: &str) -> Option<(&'a str, u32, Option<&'a Value>)> {
-    seen.decision(name).map(|d| (d.decided.as_str(), d.line, d.asked.as_ref()))
+    seen.decision(name).map(|d| (d.decided.raw(), d.line, d.asked.as_ref()))
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a24_asked_resolved_and_chosen_by_itself() {
         ("gdn_prefill_kernel", "Triton/FLA"),
         ("architecture", "Qwen3_5MoeForConditionalGeneration"),
     ] {
-        assert_eq!(seen.decision(name).map(|d| d.decided.as_str()), Some(value), "{name}: {:#?}", seen.decisions);
+        assert_eq!(seen.decision(name).map(|d| d.decided.raw()), Some(value), "{name}: {:#?}", seen.decisions);
     }
     check(
         &seen,
@@ -170,7 +170,7 @@ fn a24_asked_resolved_and_chosen_by_itself() {
     assert!(seen.value("tool_call_parser").unwrap().blind_to.contains("default"));
     assert_eq!((seen.starts.len(), seen.starts[0].pid, seen.damaged.len()), (1, Some(1), 0));
     assert_eq!(seen.withheld, ["api_key"]);
-    assert!(seen.warnings.iter().any(|w| w.text.starts_with("Mamba cache mode")));
+    assert!(seen.warnings.iter().any(|w| w.text.raw().starts_with("Mamba cache mode")));
 }
 
 #[test]

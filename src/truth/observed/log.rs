@@ -5,8 +5,10 @@
 use serde_json::Value;
 
 use super::{BatchSummary, Change, Damage, Decision, From, Observed, SourceKind, StartSeen, Warned, line_number};
+use crate::redact;
 use crate::serving::log_grammar::{self, ArgsForm, Batch, BatchKind, Level, LogReading, ServerArgs, Start};
 use crate::serving::python_literal::{self, PyValue};
+use crate::untrusted::Untrusted;
 
 /// Damaged lines that are named; the rest is counted.
 const NAMED: usize = 20;
@@ -33,19 +35,28 @@ impl Observed {
             let from = From { kind: SourceKind::Load, source, line: line.map(line_number), when: None };
             self.say("prefill_chunk_seen", Value::from(tokens), from);
         }
+        if let Some((line, pairs)) = log.load.as_ref().filter(|(line, _)| *line >= from_line) {
+            for (said, name) in LOAD {
+                let text = pairs.iter().find(|(n, _)| n == said).map(|(_, value)| value.as_str());
+                if let Some(value) = text.and_then(share_or_count) {
+                    let from = From { kind: SourceKind::Load, source, line: Some(line_number(*line)), when: None };
+                    self.say(name, value, from);
+                }
+            }
+        }
         let current = log.warnings.iter().filter(|(line, _, _)| *line >= from_line);
         self.warnings.extend(current.map(|(line, level, text)| Warned {
             source: source.to_owned(),
             line: line_number(*line),
             is_error: *level == Level::Error,
-            text: text.clone(),
+            text: Untrusted::from(text.as_str()),
         }));
         if !log.damaged.is_empty() {
             let lines = log.damaged.iter().take(NAMED).map(|line| line_number(*line)).collect();
             self.damaged.push(Damage { source: source.to_owned(), count: log.damaged.len(), lines });
         }
         self.restarts = self.restarts.max(log.restarts);
-        self.unit_warnings.extend(log.unit_warnings.iter().cloned());
+        self.unit_warnings.extend(log.unit_warnings.iter().map(|line| Untrusted::from(line.as_str())));
     }
 
     fn add_start(&mut self, source: &str, start: &Start) {
@@ -73,7 +84,7 @@ impl Observed {
             self.decisions.push(Decision {
                 name: name.clone(),
                 asked,
-                decided: crate::redact::value(name, value),
+                decided: Untrusted::from(redact::value(name, value)),
                 source: source.to_owned(),
                 line: line_number(*line),
             });
@@ -111,6 +122,23 @@ fn spell_out(value: &PyValue, path: &str, depth: usize, say: &mut impl FnMut(&st
         say(&path, value.to_json());
         spell_out(&value, &path, depth + 1, say);
     }
+}
+
+/// Words of the load line of `vLLM` and the names that other sources have for the same.
+const LOAD: &[(&str, &str)] = &[
+    ("Running", "num_running_reqs"),
+    ("Waiting", "num_waiting_reqs"),
+    ("GPU KV cache usage", "token_usage"),
+    ("Prefix cache hit rate", "cache_hit_rate"),
+];
+
+/// `4.5%` as 0.045, `2 reqs` as 2.
+fn share_or_count(text: &str) -> Option<Value> {
+    let number = match text.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().ok()? / 100.0,
+        None => text.split(' ').next()?.parse().ok()?,
+    };
+    Some(super::metrics::number(number))
 }
 
 /// A word of a log as the value that it means.

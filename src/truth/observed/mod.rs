@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::flags;
 use crate::redact;
+use crate::untrusted::Untrusted;
 
 /// Which kind of source a statement comes from; an earlier kind counts before a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -70,7 +71,7 @@ impl SourceKind {
 /// One statement of one source.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Seen {
-    /// The value, secrets taken out.
+    /// The value, secrets taken out and bounded; foreign text, which only `Untrusted` may show.
     pub value: Value,
     /// Which kind of source it is.
     pub kind: SourceKind,
@@ -92,7 +93,7 @@ pub struct Decision {
     /// What the arguments line has for it, which may hold the decision already; `None` where it does not speak of it.
     pub asked: Option<Value>,
     /// What was chosen.
-    pub decided: String,
+    pub decided: Untrusted,
     /// Path of the log.
     pub source: String,
     /// Line of the announcement.
@@ -162,7 +163,7 @@ pub struct Warned {
     /// Whether it is an error.
     pub is_error: bool,
     /// Its text.
-    pub text: String,
+    pub text: Untrusted,
 }
 
 /// What could not be read of one source.
@@ -194,7 +195,7 @@ pub struct Observed {
     /// Highest restart counter of systemd.
     pub restarts: Option<u32>,
     /// Lines of units that systemd does not understand.
-    pub unit_warnings: Vec<String>,
+    pub unit_warnings: Vec<Untrusted>,
     /// Names of secrets that were set and taken out.
     pub withheld: Vec<String>,
 }
@@ -213,7 +214,7 @@ impl Observed {
     pub(crate) fn say(&mut self, name: &str, mut value: Value, from: From<'_>) {
         redact::json(&mut value);
         if let Value::String(text) = &mut value {
-            *text = redact::value(name, text);
+            *text = String::from(Untrusted::from(redact::value(name, text)));
         }
         let seen = Seen {
             value,

@@ -33,7 +33,7 @@ impl Observed {
             ));
         }
         for line in &self.unit_warnings {
-            out.push(Diagnostic::warning("unit-line-ignored", Untrusted::from(line.as_str()).visible(300)));
+            out.push(Diagnostic::warning("unit-line-ignored", line.visible(300)));
         }
         let batches = &self.batches;
         if batches.looks_like_a_loop {
@@ -54,8 +54,7 @@ impl Observed {
         }
         for warned in &self.warnings {
             let place = format!("{}:{}", warned.source, warned.line);
-            let remark =
-                Diagnostic::warning("server-warned", Untrusted::from(warned.text.as_str()).visible(300)).at(place);
+            let remark = Diagnostic::warning("server-warned", warned.text.visible(300)).at(place);
             out.push(if warned.is_error { Diagnostic { code: "server-error".into(), ..remark } } else { remark });
         }
         out

@@ -62,7 +62,7 @@ fn batches_and_warnings_of_an_earlier_start_do_not_count() {
                     server_args=ServerArgs(a=2)\nWARNING a.py:1: new\n\
                     Decode batch, #running-req: 1, accept rate: 0.75");
     assert_eq!(seen.batches.acceptance, [0.75]);
-    assert_eq!(seen.warnings.iter().map(|w| w.text.as_str()).collect::<Vec<_>>(), ["new"]);
+    assert_eq!(seen.warnings.iter().map(|w| w.text.raw()).collect::<Vec<_>>(), ["new"]);
 }
 
 #[test]
@@ -156,10 +156,54 @@ fn ten_megabytes_in_one_line_are_bounded_and_counted() {
     assert_eq!(seen.damaged[0].count, 1);
     assert!(serde_json::to_string(&seen).unwrap().len() < 1 << 20);
     let warning = log(&format!("[2026-06-18 11:02:16] ERROR a.py:1: {}", "é".repeat(5 << 20)));
-    assert!(warning.warnings[0].text.len() <= 2000 && warning.warnings[0].is_error);
+    assert!(warning.warnings[0].text.raw().len() <= 2000 && warning.warnings[0].is_error);
     let mut metrics = Observed::default();
     metrics.add_metrics("/m", &"a".repeat(10 << 20));
     assert_eq!(metrics.damaged[0].count, 1);
+}
+
+#[test]
+fn escapes_of_a_log_are_visible_in_remarks() {
+    let seen = log("[2026-06-18 11:02:16] ERROR a.py:1: bad \u{1b}]0;title\u{7} \u{202e}end");
+    let remarks = seen.remarks();
+    assert_eq!(remarks[0].message, "bad ␛]0;title␇ \\u{202e}end");
+}
+
+#[test]
+fn lines_that_are_nearly_right_are_counted_or_left_alone() {
+    for (line, damaged) in [
+        ("server_args=", 1),
+        ("server_args=ServerArgs(a=1, b=", 1),
+        ("non-default args: {'a': 1", 1),
+        ("Initializing a V1 LLM engine (v1.0) with config: model='m', x={", 1),
+        ("SpecDecoding metrics: Mean acceptance length: x", 1),
+        ("SpecDecoding metrics: Per-position acceptance rate: 0.5, y", 1),
+        ("Engine 000: Avg prompt throughput: 1.0 tokens/s, Running", 1),
+        ("Prefill batch, #new-seq: 1, #new-tok", 1),
+        ("the server_args were read", 0),
+        ("Using", 0),
+        ("GPU KV cache size: many", 0),
+        ("", 0),
+    ] {
+        assert_eq!(log(line).damaged.iter().map(|d| d.count).sum::<usize>(), damaged, "{line}");
+    }
+}
+
+#[test]
+fn load_lines_of_vllm() {
+    let text = "(APIServer pid=1) INFO 05-02 20:43:19 [loggers.py:1] Engine 000: Avg prompt throughput: 12.0 tokens/s, \
+                Avg generation throughput: 3.5 tokens/s, Running: 2 reqs, Waiting: 1 reqs, GPU KV cache usage: 4.5%, \
+                Prefix cache hit rate: 12.5%";
+    let reading = crate::serving::log_grammar::read_log(text);
+    let (line, pairs) = reading.load.unwrap();
+    assert_eq!(line, 1);
+    assert!(pairs.contains(&("Prefix cache hit rate".into(), "12.5%".into())), "{pairs:?}");
+    let seen = log(text);
+    for (name, value) in
+        [("num_running_reqs", "2"), ("num_waiting_reqs", "1"), ("token_usage", "0.045"), ("cache_hit_rate", "0.125")]
+    {
+        assert_eq!(seen.text(name).as_deref(), Some(value), "{name}");
+    }
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
