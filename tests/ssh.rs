@@ -1,5 +1,6 @@
 //! Hosts over a real sshd: the truth of a server from afar, and every way in which a link can fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a skip is found in the output")]
 
 mod common;
 #[path = "ssh/sshd.rs"]
