@@ -1,5 +1,6 @@
 //! Hosts over a real sshd: the truth of a server from afar, and every way in which a link can fail.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a skip is found in the output")]
 
 mod common;
 #[path = "ssh/sshd.rs"]
@@ -15,7 +16,7 @@ use common::program;
 use patchbench::engine::live::LinkState;
 use patchbench::lab::install;
 use patchbench::lab::scenario::named;
-use patchbench::remote::host::{Host, HostError, Hosts, Place, Settings, reach};
+use patchbench::remote::host::{self, Host, HostError, Hosts, Limits, Place, Settings, reach};
 use patchbench::remote::probe::{self, Ask, types::PortOwners};
 use serde_json::Value;
 use sshd::{Sshd, missing};
@@ -165,6 +166,8 @@ fn what_another_user_may_not_see_is_unknown() {
         return;
     }
     let (lab, sshd) = (Lab::running(), Sshd::start(""));
+    let closed = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    fs_err::set_permissions(lab.case.parent().unwrap(), closed).unwrap();
     let (_, truth) =
         lab.truth(Some(&sshd), &case_on(&lab.case, "lab", "setpriv --reuid=65534 --regid=65534 --clear-groups"));
     let said = remark(&truth, "port-owner");
@@ -268,6 +271,13 @@ fn a_link_that_dies_while_idle_is_seen_by_the_check() {
         let (hosts, cancel) = (hosts(&sshd), CancellationToken::new());
         let place = Place { host: Host::Ssh("lab".into()), become_with: Vec::new() };
         probe::ask(&hosts, &place, &Ask::default(), &cancel).await.unwrap();
+        let limits = Limits { time: Duration::from_millis(300), bytes: 1000 };
+        let slow = host::run(&hosts, &place, "sleep 60", &[], &limits, &cancel).await;
+        assert!(matches!(slow, Err(HostError::Timeout { .. })), "a slow script is no broken link: {slow:?}");
+        let killed =
+            host::run(&hosts, &place, "kill -9 $$", &[], &Limits { time: Duration::from_secs(30), ..limits }, &cancel)
+                .await;
+        assert_eq!(killed.unwrap().status, None, "a killed script is no broken link");
         hosts.check().await;
         assert!(matches!(hosts.states().borrow()["lab"], LinkState::Up { .. }));
         sshd.cut();

@@ -42,8 +42,11 @@ fn probe(lines: &[Line]) -> Probe {
     add("tcp", b"head\n");
     add("tcp6", b"head\n");
     let owners: Vec<&Line> = lines.iter().filter(|l| l.1 == "owner").collect();
-    let said: String = owners.iter().map(|l| format!("\nlisten 5\nowner 5 {}", l.0)).collect();
-    add("port.7", format!("hidden 0{said}").as_bytes());
+    let mut said = String::from("hidden 0");
+    for owner in owners {
+        let _ = write!(said, "\nlisten 5\nowner 5 {}", owner.0);
+    }
+    add("port.7", said.as_bytes());
     for (pid, relation, parent, session, cmdline, environ) in lines {
         let zeros = "0 ".repeat(15);
         let stat = format!("{pid} (x y) S {parent} 1 {session} {zeros}{pid}00 0 0");

@@ -60,7 +60,7 @@ impl Sshd {
             .stderr(fs_err::File::create(path("log")).unwrap().into_file())
             .spawn()
             .unwrap();
-        let sshd = Self { port, child, root };
+        let sshd = Self { root, port, child };
         sshd.write_client_files();
         let until = Instant::now() + Duration::from_secs(20);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {

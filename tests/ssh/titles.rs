@@ -1,6 +1,6 @@
 //! Servers that overwrite their own environment, as setproctitle does.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -58,12 +58,18 @@ gate = { env = "PB_ABSENT", levels = { on = "1", off = { unset = true } } }
 
 struct Served {
     root: tempfile::TempDir,
+    child: Child,
     truth: Value,
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
+        // The server leads its session; its children are killed with it, whatever their titles say.
+        if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
         end_all_in(self.root.path());
+        let _ = self.child.wait();
     }
 }
 
@@ -106,16 +112,15 @@ fn served(flags: &str, launcher: &str) -> Served {
     let mut command = Command::new("setsid");
     command.args(["bash", path("serve.sh").to_str().unwrap()]).stdin(Stdio::null());
     command.stdout(fs_err::File::create(path("log")).unwrap().into_file()).stderr(Stdio::inherit());
-    let mut child = command.spawn().unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
+    let mut served = Served { truth: Value::Null, child: command.spawn().unwrap(), root };
+    let until = Instant::now() + Duration::from_mins(1);
     while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
         assert!(Instant::now() < until, "the server does not come up");
-        assert!(child.try_wait().unwrap().is_none_or(|s| s.success()), "the server broke");
+        assert!(served.child.try_wait().unwrap().is_none(), "the server broke");
         std::thread::sleep(Duration::from_millis(50));
     }
     let sshd = Sshd::start("");
-    let far = case_on(&path("case.toml"), "lab", "");
-    let mut served = Served { truth: Value::Null, root };
+    let far = case_on(&served.root.path().join("case.toml"), "lab", "");
     served.truth = json(served.root.path(), Some(&sshd), &["truth", far.to_str().unwrap()]).1;
     served
 }
