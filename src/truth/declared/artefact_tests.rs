@@ -1,6 +1,6 @@
 //! Every declared artefact, with all that a correct reading of it must yield.
 
-use super::command::{Reading, model, shown};
+use super::command::{model, shown};
 use super::container::{Asked, Container};
 use super::systemd::{Unit, UnitFiles};
 use super::*;
@@ -483,31 +483,4 @@ fn a19_without_its_file_of_variables_is_not_known() {
     // The file may be missing: then the unit's own value counts.
     let absent = a19(Files::default().with("/etc/default/vllm", FileText::Absent));
     check(&absent.declared, &[("VLLM_MAX_MODEL_LEN", Known("65536", 10))]);
-}
-
-#[test]
-fn a_wrapper_beats_the_unit_that_starts_it() {
-    let main =
-        "[Service]\nEnvironment=SGLANG_SM120_TRITON_INDEXER=0 SGLANG_NEW=1 CUDA_HOME=/old\nExecStart=/root/serve.sh\n";
-    let files = UnitFiles { name: "s.service".into(), main: ("/u".into(), main.into()), ..UnitFiles::default() };
-    let unit = systemd::read(&files, None);
-    assert_eq!(unit.facts.script.as_ref().and_then(|s| s.value.known()), Some("/root/serve.sh"));
-    let environment = unit.declared.variables.iter().filter_map(|(n, v)| Some((n.clone(), v.value.clone()?))).collect();
-    let script = script::parse_in(&artefact("A01_sglang_decode_exports.sh"), &environment).unwrap();
-    let files = Files::default();
-    let inner = script::declared_at(&script, &|line| Place::new("/root/serve.sh", line), Reading::new(None, &files));
-    let both = chain::chain(unit.declared, inner);
-    check(
-        &both,
-        &[
-            ("SGLANG_SM120_TRITON_INDEXER", Known("1", 5)),
-            ("SGLANG_NEW", Known("1", 2)),
-            ("CUDA_HOME", Known("/usr/local/cuda", 6)),
-            ("--port", Known("30002", 10)),
-        ],
-    );
-    let places: Vec<&str> =
-        both.variables["SGLANG_SM120_TRITON_INDEXER"].all.iter().map(|(p, _)| p.file.as_str()).collect();
-    assert_eq!(places, ["/u", "/root/serve.sh"]);
-    assert_eq!(both.blind_to.as_deref(), Some("what lines 7 bring in"));
 }

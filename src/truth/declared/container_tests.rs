@@ -67,8 +67,8 @@ fn a_file_of_variables_is_beneath_what_is_given_one_by_one() {
 }
 
 #[test]
-fn a_script_within_scripts_ends() {
-    let text = format!("{} srv --tp 1\n", "docker run img ".repeat(5_000));
+fn containers_within_containers_end() {
+    let text = format!("docker run {}img srv --tp 1\n", "--entrypoint docker img run ".repeat(500));
     let script = script::parse(&text).unwrap();
     let read = script::declared(&script, "s", None);
     assert!(read.diagnostics.iter().any(|d| d.code == "nested-commands"), "{:?}", read.diagnostics);

@@ -360,7 +360,7 @@ mod tests {
             ("a: |\n  one\n  two\nb: 1\n", &["a"], "one\ntwo\n", (2, 3)),
             ("a: >-\n  one\n  two\n\nb: 1\n", &["a"], "one two", (2, 4)),
             ("a: |+\n\n  one\n", &["a"], "\none\n", (2, 3)),
-            ("a: >\n  last", &["a"], "last", (2, 2)),
+            ("a: >-\n  last", &["a"], "last", (2, 2)),
             ("{\"a\": {\n\t\"b\": \"c\\/d\"}}", &["a", "b"], "c/d", (2, 2)),
             ("x: &x {k: v}\ny:\n  <<: *x\n  l: w\n", &["y", "k"], "v", (1, 1)),
             ("x: &x {k: v}\ny:\n  <<: [*x]\n  k: w\n", &["y", "k"], "w", (4, 4)),
