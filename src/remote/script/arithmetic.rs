@@ -64,10 +64,7 @@ impl Reading<'_> {
         let body = named.unwrap_or(rest);
         let end = body.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(body.len());
         let (word, after) = body.split_at(end);
-        self.rest = match rest.starts_with("${") {
-            true => after.strip_prefix('}').ok_or_else(String::new)?,
-            false => after,
-        };
+        self.rest = if rest.starts_with("${") { after.strip_prefix('}').ok_or_else(String::new)? } else { after };
         if word.starts_with(|c: char| c.is_ascii_digit()) {
             // A leading zero makes a number octal: left to the shell.
             return word.parse().ok().filter(|_| word == "0" || !word.starts_with('0')).ok_or_else(String::new);

@@ -1,6 +1,6 @@
 //! Every declared artefact, with all that a correct reading of it must yield.
 
-use super::command::{Reading, model, shown};
+use super::command::{model, shown};
 use super::container::{Asked, Container};
 use super::systemd::{Unit, UnitFiles};
 use super::*;
@@ -46,9 +46,10 @@ fn check_one(name: &str, found: Option<(Option<&Text>, &Place)>, expect: Is<'_>)
 
 fn check(declared: &Declared, expect: &[(&str, Is<'_>)]) {
     for (name, is) in expect {
-        let found = match name.starts_with('-') {
-            true => declared.flags.iter().find(|f| f.name == *name).map(|f| (Some(&f.value), &f.place)),
-            false => declared.variables.get(*name).map(|v| (v.value.as_ref(), &v.place)),
+        let found = if name.starts_with('-') {
+            declared.flags.iter().find(|f| f.name == *name).map(|f| (Some(&f.value), &f.place))
+        } else {
+            declared.variables.get(*name).map(|v| (v.value.as_ref(), &v.place))
         };
         check_one(name, found, *is);
     }
@@ -90,8 +91,8 @@ fn run_container(name: &str) -> Container {
     all.into_iter().next().unwrap()
 }
 
-fn said(setting: &Option<Setting>) -> &Text {
-    &setting.as_ref().unwrap().value
+fn said(setting: Option<&Setting>) -> &Text {
+    &setting.unwrap().value
 }
 
 #[test]
@@ -178,8 +179,8 @@ fn a03_the_second_export_counts_and_comments_give_nothing() {
 fn a05_a_flag_given_twice_in_a_container() {
     let container = run_container("A05_docker_run_duplicate_flag.sh");
     let read = &container.declared;
-    assert_eq!(said(&container.image), &Text::Known("lmsysorg/sglang:latest".into()));
-    assert_eq!(said(&container.gpus), &Text::Known("\"device=0,1,2,3,4,5,6,7\"".into()));
+    assert_eq!(said(container.image.as_ref()), &Text::Known("lmsysorg/sglang:latest".into()));
+    assert_eq!(said(container.gpus.as_ref()), &Text::Known("\"device=0,1,2,3,4,5,6,7\"".into()));
     assert_eq!(container.ports[0].value, Text::Known("8000:8000".into()));
     check_counts(read, 3, 14);
     check(
@@ -209,13 +210,13 @@ fn a05_a_flag_given_twice_in_a_container() {
 fn a06_defaults_and_lists_in_a_container() {
     let container = run_container("A06_docker_run_nargs_defaults.sh");
     let read = &container.declared;
-    let is = |setting: &Option<Setting>, default: &str| {
-        let place = setting.as_ref().unwrap();
+    let is = |setting: Option<&Setting>, default: &str| {
+        let place = setting.unwrap();
         check_one(default, Some((Some(&place.value), &place.place)), Unknown(default, place.place.line));
     };
-    is(&container.image, "`lmsysorg/sglang:dev-cu13` where it is not set");
-    is(&container.name, "`glm52_dpa` where it is not set");
-    assert_eq!(said(&container.network), &Text::Known("host".into()));
+    is(container.image.as_ref(), "`lmsysorg/sglang:dev-cu13` where it is not set");
+    is(container.name.as_ref(), "`glm52_dpa` where it is not set");
+    assert_eq!(said(container.network.as_ref()), &Text::Known("host".into()));
     check_counts(read, 7, 21);
     check(
         read,
@@ -333,7 +334,7 @@ fn a13_entrypoint_and_folded_command() {
         ],
     );
     check_remark(read, "hidden-flags", "`${SGLANG_EXTRA_ARGS}` may bring further flags");
-    assert!(matches!(said(&container.image), Text::Unresolved { because, .. } if because.contains("`v0.5.9`")));
+    assert!(matches!(said(container.image.as_ref()), Text::Unresolved { because, .. } if because.contains("`v0.5.9`")));
     // `${HF_CACHE}` is a volume and no part of what the server is told.
     let given = Files::default().with(".env", FileText::Read("HF_TOKEN=hunter2\nSGLANG_MODEL=m\n".into()));
     let all = compose::read(&artefact("A13_compose_entrypoint_folded.yaml"), "c.yaml", Asked::default(), &given);
@@ -394,7 +395,7 @@ fn a17_a_leader_worker_set() {
     let all = kubernetes::read(&artefact("A17_k8s_lws_sglang.yaml"), "k.yaml", Asked { port: Some(40000), name: None });
     let container = chosen(&all);
     let read = &container.declared;
-    assert_eq!(said(&container.network), &Text::Known("host".into()));
+    assert_eq!(said(container.network.as_ref()), &Text::Known("host".into()));
     check_counts(read, 1, 11);
     check(
         read,
@@ -482,31 +483,4 @@ fn a19_without_its_file_of_variables_is_not_known() {
     // The file may be missing: then the unit's own value counts.
     let absent = a19(Files::default().with("/etc/default/vllm", FileText::Absent));
     check(&absent.declared, &[("VLLM_MAX_MODEL_LEN", Known("65536", 10))]);
-}
-
-#[test]
-fn a_wrapper_beats_the_unit_that_starts_it() {
-    let main =
-        "[Service]\nEnvironment=SGLANG_SM120_TRITON_INDEXER=0 SGLANG_NEW=1 CUDA_HOME=/old\nExecStart=/root/serve.sh\n";
-    let files = UnitFiles { name: "s.service".into(), main: ("/u".into(), main.into()), ..UnitFiles::default() };
-    let unit = systemd::read(&files, None);
-    assert_eq!(unit.facts.script.as_ref().and_then(|s| s.value.known()), Some("/root/serve.sh"));
-    let environment = unit.declared.variables.iter().filter_map(|(n, v)| Some((n.clone(), v.value.clone()?))).collect();
-    let script = script::parse_in(&artefact("A01_sglang_decode_exports.sh"), &environment).unwrap();
-    let files = Files::default();
-    let inner = script::declared_at(&script, &|line| Place::new("/root/serve.sh", line), Reading::new(None, &files));
-    let both = chain::chain(unit.declared, inner);
-    check(
-        &both,
-        &[
-            ("SGLANG_SM120_TRITON_INDEXER", Known("1", 5)),
-            ("SGLANG_NEW", Known("1", 2)),
-            ("CUDA_HOME", Known("/usr/local/cuda", 6)),
-            ("--port", Known("30002", 10)),
-        ],
-    );
-    let places: Vec<&str> =
-        both.variables["SGLANG_SM120_TRITON_INDEXER"].all.iter().map(|(p, _)| p.file.as_str()).collect();
-    assert_eq!(places, ["/u", "/root/serve.sh"]);
-    assert_eq!(both.blind_to.as_deref(), Some("what lines 7 bring in"));
 }

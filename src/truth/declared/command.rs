@@ -216,9 +216,10 @@ fn systemd_run(out: &mut Declared, words: &[PlacedWord]) -> usize {
         if RUN_SWITCHES.contains(&text) {
             continue;
         }
-        let joined = match text.starts_with("--") {
-            true => text.split_once('='),
-            false => Some((&text[..2], &text[2..])).filter(|(_, v)| !v.is_empty()),
+        let joined = if text.starts_with("--") {
+            text.split_once('=')
+        } else {
+            text.split_at_checked(2).filter(|(_, v)| !v.is_empty())
         };
         if let Some((name, value)) = joined {
             let value = match &word.text {
@@ -247,11 +248,10 @@ fn systemd_run(out: &mut Declared, words: &[PlacedWord]) -> usize {
                 Text::Known(text) if text.starts_with("EnvironmentFile=") => {
                     out.blind(&format!("what `{}` sets", text["EnvironmentFile=".len()..].trim_start_matches('-')));
                 }
-                Text::Known(_) => {}
                 Text::Unresolved { raw, .. } if raw.contains("Environment") => {
                     out.blind("what an unknown `--property` sets");
                 }
-                Text::Unresolved { .. } => {}
+                Text::Known(_) | Text::Unresolved { .. } => {}
             },
             _ => {}
         }
@@ -262,15 +262,16 @@ fn systemd_run(out: &mut Declared, words: &[PlacedWord]) -> usize {
 /// `-e NAME=value`, or `-e NAME` for a variable of the shell around.
 pub(super) fn set(out: &mut Declared, shell: &Declared, given: &Text, place: Place, by: &str) {
     match given {
-        Text::Known(text) => match text.split_once('=') {
-            Some((name, value)) => out.assign(name, place, Some(Text::Known(value.to_owned()))),
-            None => {
+        Text::Known(text) => {
+            if let Some((name, value)) = text.split_once('=') {
+                out.assign(name, place, Some(Text::Known(value.to_owned())));
+            } else {
                 let of_shell = shell.variables.get(text.as_str()).and_then(|v| v.value.clone());
                 let because = format!("`{text}` comes from the shell that runs {by}");
                 let value = of_shell.unwrap_or(Text::Unresolved { raw: text.clone(), because });
                 out.assign(text, place, Some(value));
             }
-        },
+        }
         Text::Unresolved { raw, because } => {
             let raw = raw.trim_matches(['"', '\'']);
             match raw.split_once('=').filter(|_| argv::is_assignment(raw)) {

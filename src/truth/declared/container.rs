@@ -117,7 +117,7 @@ impl Container {
 
     /// Reads the command: the entrypoint if there is one, then the arguments.
     pub(super) fn command(&mut self, entrypoint: Vec<PlacedWord>, arguments: Vec<PlacedWord>, reading: Reading<'_>) {
-        let own = arguments.first().is_some_and(|w| names_a_program(w));
+        let own = arguments.first().is_some_and(names_a_program);
         self.declared.blind("what the image sets by itself");
         let mut words = entrypoint;
         if words.is_empty() && !own {

@@ -126,21 +126,18 @@ pub(super) fn run(shell: &mut Declared, words: &[PlacedWord], reading: Reading<'
         if is_switch(&text) {
             continue;
         }
-        let (name, value) = match joined(&text) {
-            Some((name, value)) => {
-                let value = match &word.text {
-                    Text::Known(_) => Text::Known(value),
-                    Text::Unresolved { because, .. } => {
-                        Text::Unresolved { raw: value.trim_end_matches('"').to_owned(), because: because.clone() }
-                    }
-                };
-                (name, PlacedWord { text: value, ..word.clone() })
-            }
-            None => {
-                let Some(value) = words.get(at) else { break };
-                at += 1;
-                (text, value.clone())
-            }
+        let (name, value) = if let Some((name, value)) = joined(&text) {
+            let value = match &word.text {
+                Text::Known(_) => Text::Known(value),
+                Text::Unresolved { because, .. } => {
+                    Text::Unresolved { raw: value.trim_end_matches('"').to_owned(), because: because.clone() }
+                }
+            };
+            (name, PlacedWord { text: value, ..word.clone() })
+        } else {
+            let Some(value) = words.get(at) else { break };
+            at += 1;
+            (text, value.clone())
         };
         let setting = Setting { value: value.text.clone(), place: value.place.clone() };
         match name.as_str() {

@@ -119,26 +119,24 @@ impl Declared {
     /// Adds a use of a flag, which counts from now on.
     pub fn give(&mut self, name: &str, place: Place, value: Text) {
         let value = without_secret_reason(name, value);
-        match self.flags.iter_mut().find(|f| f.name == name) {
-            Some(before) => {
-                before.all.push((place.clone(), value.clone()));
-                (before.value, before.place) = (value, place);
-            }
-            None => {
-                let all = vec![(place.clone(), value.clone())];
-                self.flags.push(DeclaredFlag { name: name.to_owned(), value, place, all });
-            }
+        if let Some(before) = self.flags.iter_mut().find(|f| f.name == name) {
+            before.all.push((place.clone(), value.clone()));
+            (before.value, before.place) = (value, place);
+            return;
         }
+        let all = vec![(place.clone(), value.clone())];
+        self.flags.push(DeclaredFlag { name: name.to_owned(), value, place, all });
     }
 }
 
 impl Declared {
     /// Adds something that the files cannot show.
     pub fn blind(&mut self, to: &str) {
+        let to = redact::text(to);
         match &mut self.blind_to {
-            Some(before) if !before.contains(to) => *before = format!("{before}, and {to}"),
+            Some(before) if !before.contains(&to) => *before = format!("{before}, and {to}"),
             Some(_) => {}
-            None => self.blind_to = Some(to.to_owned()),
+            None => self.blind_to = Some(to),
         }
     }
 

@@ -101,7 +101,7 @@ pub fn split(template: &Template) -> Result<Vec<SplitWord>, String> {
                 quote = Some(c);
             }
             (Some(q), _) if q == c => quote = None,
-            (None, '\\') | (Some('"'), '\\')
+            (None | Some('"'), '\\')
                 if next.is_some_and(|(_, n)| quote.is_none() || matches!(n, '"' | '\\' | '$' | '`' | '\n')) =>
             {
                 chars.next();

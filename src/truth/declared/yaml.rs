@@ -214,13 +214,14 @@ impl Reading {
             Event::SequenceStart(anchor, _) => self.open(Node { line, kind: Kind::List(Vec::new()) }, anchor),
             Event::MappingStart(anchor, _) => self.open(Node { line, kind: Kind::Map(Vec::new()) }, anchor),
             Event::SequenceEnd | Event::MappingEnd => self.close(),
-            Event::Alias(id) => match self.anchors.get(&id).cloned() {
-                Some((node, size)) => self.put(node, 0, size),
-                None => {
-                    self.trouble(line, "an alias stands inside the value that it names".into());
-                    self.put(Node { line, kind: Kind::Null }, 0, 1);
-                }
-            },
+            Event::Alias(id) => {
+                let (node, size) = self.anchors.get(&id).cloned().unwrap_or_else(|| {
+                    let message = "an alias stands inside the value that it names".into();
+                    self.troubles.push(Trouble { line, message });
+                    (Node { line, kind: Kind::Null }, 1)
+                });
+                self.put(node, 0, size);
+            }
             Event::DocumentEnd => self.anchors.clear(),
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {}
         }
@@ -359,7 +360,7 @@ mod tests {
             ("a: |\n  one\n  two\nb: 1\n", &["a"], "one\ntwo\n", (2, 3)),
             ("a: >-\n  one\n  two\n\nb: 1\n", &["a"], "one two", (2, 4)),
             ("a: |+\n\n  one\n", &["a"], "\none\n", (2, 3)),
-            ("a: >\n  last", &["a"], "last", (2, 2)),
+            ("a: >-\n  last", &["a"], "last", (2, 2)),
             ("{\"a\": {\n\t\"b\": \"c\\/d\"}}", &["a", "b"], "c/d", (2, 2)),
             ("x: &x {k: v}\ny:\n  <<: *x\n  l: w\n", &["y", "k"], "v", (1, 1)),
             ("x: &x {k: v}\ny:\n  <<: [*x]\n  k: w\n", &["y", "k"], "w", (4, 4)),
@@ -383,7 +384,7 @@ mod tests {
         let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for i in 1..12 {
             let before = format!("*a{}, ", i - 1).repeat(10);
-            text.push_str(&format!("a{i}: &a{i} [{}]\n", before.trim_end_matches(", ")));
+            text = format!("{text}a{i}: &a{i} [{}]\n", before.trim_end_matches(", "));
         }
         let (_, troubles) = documents(&text);
         assert!(troubles[0].message.contains("aliases"), "{troubles:?}");

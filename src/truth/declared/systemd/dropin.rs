@@ -47,6 +47,11 @@ fn generality(path: &str, unit: &str) -> usize {
     }
 }
 
+/// Whether a file of such a folder is read at all.
+pub(super) fn is_drop_in(path: &str) -> bool {
+    file_name(path).rsplit_once('.').is_some_and(|(_, suffix)| suffix == "conf")
+}
+
 /// File name of a path.
 pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
@@ -55,7 +60,7 @@ pub(super) fn file_name(path: &str) -> &str {
 /// The drop-ins that count, in the order in which they are read: by file name over all folders; of files with one
 /// name, only that of the strongest folder.
 pub(super) fn order<'f>(unit: &str, files: &'f [(String, String)]) -> (Vec<&'f (String, String)>, Vec<&'f str>) {
-    let mut sorted: Vec<&(String, String)> = files.iter().filter(|(p, _)| p.ends_with(".conf")).collect();
+    let mut sorted: Vec<&(String, String)> = files.iter().filter(|(p, _)| is_drop_in(p)).collect();
     sorted.sort_by_key(|(p, _)| (file_name(p), generality(p, unit), rank(p)));
     let mut count: Vec<&(String, String)> = Vec::new();
     let mut shadowed = Vec::new();
@@ -65,7 +70,7 @@ pub(super) fn order<'f>(unit: &str, files: &'f [(String, String)]) -> (Vec<&'f (
             _ => count.push(file),
         }
     }
-    shadowed.extend(files.iter().map(|(p, _)| p.as_str()).filter(|p| !p.ends_with(".conf")));
+    shadowed.extend(files.iter().map(|(p, _)| p.as_str()).filter(|p| !is_drop_in(p)));
     (count, shadowed)
 }
 

@@ -153,12 +153,11 @@ fn pairs(text: &str) -> Vec<Pair> {
             }
             At::Comment if c == '\\' => At::CommentEscape,
             At::Comment if newline => At::BeforeKey,
-            At::Comment => At::Comment,
             At::CommentEscape if newline => {
                 after_comment = true;
                 At::BeforeKey
             }
-            At::CommentEscape => At::Comment,
+            At::Comment | At::CommentEscape => At::Comment,
         };
         line += u32::from(c == '\n');
     }

@@ -171,7 +171,7 @@ fn settings(files: &UnitFiles, out: &mut Declared) -> Vec<Assignment> {
         settings.extend(syntax::read(text, path, out));
     }
     for path in shadowed {
-        let message = if path.ends_with(".conf") {
+        let message = if dropin::is_drop_in(path) {
             "this file is not read: one of the same name in a stronger folder is"
         } else {
             "this file is not read: its name does not end in `.conf`"
@@ -343,6 +343,10 @@ fn exec_start(settings: &[Assignment], files: &UnitFiles, out: &mut Declared) ->
     commands
 }
 
+fn is_script_name(path: &str) -> bool {
+    base_name(path).rsplit_once('.').is_some_and(|(_, suffix)| matches!(suffix, "sh" | "bash"))
+}
+
 /// The script that a command runs: `/x/serve.sh`, `bash /x/serve.sh`.
 fn script_of(words: &[PlacedWord]) -> Option<Setting> {
     let words = &words[argv::program(&super::words::argv_of(words)).min(words.len())..];
@@ -351,7 +355,7 @@ fn script_of(words: &[PlacedWord]) -> Option<Setting> {
     let script = if shell {
         words[1..].iter().find(|w| w.known().is_none_or(|t| !t.starts_with('-')))?
     } else {
-        Some(program).filter(|p| p.known().is_some_and(|t| t.ends_with(".sh") || t.ends_with(".bash")))?
+        Some(program).filter(|p| p.known().is_some_and(is_script_name))?
     };
     let inline = shell
         && words[1..]
