@@ -15,7 +15,7 @@ use crate::cli::table::{Cell, Mark, table};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::State;
 use crate::truth::service::ServiceProcess;
-use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth};
+use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth, is_disagreement};
 use crate::untrusted::Untrusted;
 
 /// Characters of a value that the text form shows.
@@ -116,7 +116,7 @@ pub fn truth_report(state: &State) -> TruthReport {
 
 /// The exit status: a disagreement is a finding; nothing read at all is a failure of the world.
 pub fn status(report: &TruthReport) -> Status {
-    if report.rows.iter().any(|r| r.status == RowStatus::Differs) {
+    if report.rows.iter().any(|r| is_disagreement(r.status)) {
         Status::Finding
     } else if report.targets.iter().all(|t| t.at.is_none() || t.status == ServerStatus::Unknown) {
         Status::World

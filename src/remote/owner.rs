@@ -66,7 +66,8 @@ pub fn recognise(
     }
     let server = lineage.first()?;
     // A server that rewrote its arguments may still be started by one that did not, in the same session.
-    let mut session = lineage.iter().filter(|k| std::ptr::eq(*k, server) || (k.session.is_some() && k.session == server.session));
+    let mut session =
+        lineage.iter().filter(|k| std::ptr::eq(*k, server) || (k.session.is_some() && k.session == server.session));
     let own = marked(target, marks, server) || session.any(|k| !is_shell(k) && looks_declared(k, marks.argv));
     own.then_some(Known { started_from: None, shell: None })
 }
@@ -85,7 +86,8 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
         }
     };
     let lineage = local::lineage(process.key.pid);
-    let kin: Vec<Kin> = lineage.iter().map(|p| Kin { session: Some(p.session), ..of_this_machine(p.key.pid) }).collect();
+    let kin: Vec<Kin> =
+        lineage.iter().map(|p| Kin { session: Some(p.session), ..of_this_machine(p.key.pid) }).collect();
     let text = |file: &str| fs_err::read_to_string(file).ok();
     let Some(known) = recognise(target, &kin, marks, &text) else {
         return Err(stranger(target, port, &describe(process.key.pid)));

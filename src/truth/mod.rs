@@ -152,6 +152,19 @@ pub enum RowStatus {
     Agrees,
 }
 
+/// Whether the status of a row says that something is not as somebody meant it: a finding for the exit status.
+pub fn is_disagreement(status: RowStatus) -> bool {
+    matches!(
+        status,
+        RowStatus::Differs
+            | RowStatus::ConflictsWith
+            | RowStatus::AcceptedButOff
+            | RowStatus::LooksMisspelt
+            | RowStatus::UnknownToThisVersion
+            | RowStatus::GivenTwice
+    )
+}
+
 /// Whether a row needs a look: the "7" of "7 of 431 matter".
 pub fn matters(row: &Row) -> bool {
     row.status < RowStatus::OneSource

@@ -206,7 +206,8 @@ pub(super) fn environ_path(target: &Target) -> Option<String> {
 pub(super) fn checkpoint(answer: &Probe, target: &Target) -> Result<Option<(String, Value)>, Said> {
     let Some(path) = config_path(target) else { return Ok(None) };
     let unread = |why: String| ("checkpoint-unread", Failure::new(why), path.clone());
-    let bytes = bytes(answer.files.get(&path)).map_err(|why| unread(format!("the checkpoint's config cannot be read: {why}")))?;
+    let bytes = bytes(answer.files.get(&path))
+        .map_err(|why| unread(format!("the checkpoint's config cannot be read: {why}")))?;
     match serde_json::from_slice(bytes) {
         Ok(mut value) => {
             redact::json(&mut value);
