@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod args;
+pub mod changes;
 pub mod connect;
 pub mod demo;
 pub mod doctor;
@@ -164,6 +165,7 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
             other => return Err(session_refusal(other)),
         },
         Command::Init(args) => connect::init::init(context, args)?,
+        Command::Changes(args) => connect::changes::changes(context, args)?,
         Command::Truth(args) => connect::measure::truth(context, &args.case)?,
         Command::Patches(args) => match (&args.case, &args.action) {
             (Some(case), None) => connect::measure::patches(context, case)?,
@@ -244,7 +246,6 @@ fn session_refusal(action: &SessionAction) -> Failed {
 /// What is said about a command that is not connected.
 fn refusal(command: &Command) -> Failed {
     match command {
-        Command::Changes(_) => refuse("show what changed since a time", "compare two readings of `truth --json`"),
         Command::Diff(_) => refuse("compare two deployments", "compare two readings of `truth --json`"),
         Command::Patches(args) => match &args.action {
             Some(PatchesAction::Import { .. }) => {
@@ -336,7 +337,6 @@ mod tests {
     #[test]
     fn a_refusal_never_falls_through_to_the_vague_one() {
         for line in [
-            "changes c --since 1h",
             "diff a b",
             "patches import d",
             "patches explain p",

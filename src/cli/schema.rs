@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::answer::{Answer, Failed};
+use crate::cli::changes::ChangesReport;
 use crate::cli::connect::change::ChangeReport;
 use crate::cli::connect::resume::ResumeReport;
 use crate::cli::demo::DemoReport;
@@ -52,6 +53,7 @@ const fn known<R: Report>() -> Known {
 /// Every report that a command prints.
 pub const ALL: &[Known] = &[
     known::<ChangeReport>(),
+    known::<ChangesReport>(),
     known::<CommandsReport>(),
     known::<ConfigReport>(),
     known::<DemoReport>(),

@@ -3,6 +3,7 @@
 //! What they print is built by the pure files beside this folder.
 
 pub mod change;
+pub mod changes;
 pub mod demo;
 pub mod init;
 pub mod measure;
