@@ -1,7 +1,7 @@
 //! `patchbench changes`: what changed on the hosts of a case since a time, and what cannot be told. Pure.
 
 use jiff::tz::TimeZone;
-use jiff::{Span, Timestamp, Zoned, civil};
+use jiff::{Span, Timestamp, ZonedDateTime, civil};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -70,7 +70,7 @@ pub struct Asked {
 ///
 /// # Errors
 /// The word is no time, or one that has not come.
-pub fn since(word: &str, now: &Zoned) -> Result<Timestamp, Failed> {
+pub fn since(word: &str, now: &ZonedDateTime) -> Result<Timestamp, Failed> {
     let text = word.trim();
     let hint = "give RFC 3339 such as `2026-05-01T10:00:00Z`, local time such as `2026-05-01 10:00`, or a span such as `45min`, `2h`, `3d`";
     let wrong = |message: String| Failed::usage(ErrorCode::Usage, message).hint(hint);
@@ -87,11 +87,15 @@ fn moment(text: &str, zone: &TimeZone) -> Option<Timestamp> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Some(at);
     }
+    // A time that names its zone is no local time.
+    if text.contains('[') {
+        return text.parse::<ZonedDateTime>().ok().map(|at| at.timestamp());
+    }
     let local: civil::DateTime = text.parse().ok()?;
-    Some(local.to_zoned(zone.clone()).ok()?.timestamp())
+    Some(local.to_zoned_datetime(zone.clone()).ok()?.timestamp())
 }
 
-fn before(text: &str, now: &Zoned) -> Option<Timestamp> {
+fn before(text: &str, now: &ZonedDateTime) -> Option<Timestamp> {
     let span: Span = text.parse().ok()?;
     // `2h` and `2h ago` are the same here.
     (!span.is_zero()).then(|| now.checked_sub(span.abs()).ok()).flatten().map(|at| at.timestamp())
@@ -183,11 +187,18 @@ fn text(report: &ChangesReport, style: Style) -> String {
         parts.push(table(&["time", "kind", "where", "what", "source"], &[], &rows, style));
     }
     if !report.gaps.is_empty() {
-        let mut lines = vec![format!("{} things cannot be told; that nothing is listed of them says nothing:", report.gaps.len())];
+        let mut lines =
+            vec![format!("{} things cannot be told; that nothing is listed of them says nothing:", report.gaps.len())];
         let rows: Vec<Vec<Cell>> = report
             .gaps
             .iter()
-            .map(|gap| vec![place(&gap.host, gap.target.as_deref()).into(), gap.what.as_str().into(), gap.because.as_str().into()])
+            .map(|gap| {
+                vec![
+                    place(&gap.host, gap.target.as_deref()).into(),
+                    gap.what.as_str().into(),
+                    gap.because.as_str().into(),
+                ]
+            })
             .collect();
         lines.push(table(&["where", "not known", "because"], &[], &rows, style));
         parts.push(lines.join("\n"));

@@ -115,7 +115,9 @@ mod tests {
 
     use super::*;
     use crate::cli::style::Style;
-    use crate::cli::{demo, fixture, isolate, keys, lab, micro, patches, recall, session, shell, stream, truth};
+    use crate::cli::{
+        changes, demo, fixture, isolate, keys, lab, micro, patches, recall, session, shell, stream, truth,
+    };
     use crate::engine::state::State;
 
     fn validator(name: &str) -> jsonschema::Validator {
@@ -143,6 +145,7 @@ mod tests {
         check(&isolate::answer(&state, dir, style));
         check(&demo::answer(&state, "incident", dir, style));
         check(&truth::answer(&state, dir, style));
+        check(&changes::answer(fixture::noon(), fixture::asked(), style));
         check(&recall::answer(&state, 0, dir, style));
         check(&micro::answer(&state, 0, dir, style));
         check(&patches::answer(&state, Some(dir), style));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use jiff::{Timestamp, Zoned};
+use jiff::{Timestamp, ZonedDateTime};
 use tokio_util::sync::CancellationToken;
 
 use crate::case::Case;
@@ -23,7 +23,7 @@ use crate::truth::changes::{Question, ask, subject};
 /// # Errors
 /// The time or the case cannot be used, or the user interrupted it. A host that does not answer is part of the answer.
 pub fn changes(context: &Context, args: &ChangesArgs) -> Result<Answer, Failed> {
-    let since = changes::since(&args.since, &Zoned::now())?;
+    let since = changes::since(&args.since, &ZonedDateTime::now())?;
     let (case, remarks) = case_file(&args.case)?;
     let questions = questions(&case, since).map_err(|e| Failed::from_failure(ErrorCode::Case, &e.failure()))?;
     let asked = block_on(look(context, questions))?;

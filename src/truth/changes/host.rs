@@ -124,9 +124,13 @@ fn kernel(found: &mut Found<'_>, facts: &HostFacts, begins: Option<Timestamp>) {
     if rebooted && unnamed("Linux version") {
         found.gap("the kernel before the last boots", "nothing tells which one ran before that time");
     }
-    let loaded = versions(found, Kind::Driver, (&before, &messages), (&DRIVER, "NVRM: loading", "NVIDIA driver"), source);
+    let loaded =
+        versions(found, Kind::Driver, (&before, &messages), (&DRIVER, "NVRM: loading", "NVIDIA driver"), source);
     if loaded && unnamed("NVRM: loading") {
-        found.gap("the graphics driver before it was loaded again", "nothing tells which one was loaded before that time");
+        found.gap(
+            "the graphics driver before it was loaded again",
+            "nothing tells which one was loaded before that time",
+        );
     }
 }
 
@@ -211,7 +215,10 @@ fn ring(found: &mut Found<'_>, facts: &HostFacts) -> Option<Vec<Record>> {
         Some(_) => {}
     }
     if booted > since {
-        found.gap("messages of the kernel before the last boot", "its buffer holds one boot, and the journal cannot be read");
+        found.gap(
+            "messages of the kernel before the last boot",
+            "its buffer holds one boot, and the journal cannot be read",
+        );
     }
     records.retain(|r| r.at >= since);
     Some(records)
@@ -261,7 +268,9 @@ fn card_errors(found: &mut Found<'_>, facts: &HostFacts) {
                     found.gap(format!("when the {errors} happened"), "the counter runs since before that time");
                 }
             }
-            _ => found.gap(format!("memory errors of {card}"), format!("nvidia-smi says `{corrected}`, `{uncorrected}`")),
+            _ => {
+                found.gap(format!("memory errors of {card}"), format!("nvidia-smi says `{corrected}`, `{uncorrected}`"))
+            }
         }
     }
 }
@@ -272,11 +281,19 @@ fn packages(found: &mut Found<'_>) {
         Some("dpkg") => dpkg(found),
         Some("rpm") => {
             let Some(lines) = found.lines("host.rpm", WHAT) else { return };
-            found.gap("packages that were removed from the host", "the package database tells only of those that are there");
+            found.gap(
+                "packages that were removed from the host",
+                "the package database tells only of those that are there",
+            );
             for line in &lines {
                 match line.split_once(' ').and_then(|(at, name)| Some((seconds(at)?, name))) {
                     Some((at, name)) => {
-                        found.change(at, Kind::SystemPackage, &format!("{name} was installed or updated"), "rpm database");
+                        found.change(
+                            at,
+                            Kind::SystemPackage,
+                            &format!("{name} was installed or updated"),
+                            "rpm database",
+                        );
                     }
                     None => found.gap(WHAT, line),
                 }

@@ -5,6 +5,8 @@
 
 mod host;
 pub mod parse;
+#[cfg(test)]
+mod real_tests;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -52,8 +54,12 @@ impl Question {
                 say("unit", unit);
             }
             say("process", &subject.port.unwrap_or_default().to_string());
-            let places = [("script", &subject.script), ("checkout", &subject.checkout), ("checkpoint", &subject.checkpoint)];
-            places.into_iter().filter_map(|(key, path)| Some((key, path.as_ref()?))).for_each(|(key, path)| say(key, path));
+            let places =
+                [("script", &subject.script), ("checkout", &subject.checkout), ("checkpoint", &subject.checkpoint)];
+            places
+                .into_iter()
+                .filter_map(|(key, path)| Some((key, path.as_ref()?)))
+                .for_each(|(key, path)| say(key, path));
             subject.modules.iter().for_each(|module| say("module", module));
         }
         words

@@ -214,7 +214,8 @@ impl Dated {
             return Some((self.content, if folder { "an entry was added, removed or renamed" } else { "changed" }));
         }
         let inode = "its content is dated before, and it was put there, moved, linked or given to another since";
-        (self.inode >= since).then_some((self.inode, if folder { "moved, or its mode or owner changed" } else { inode }))
+        (self.inode >= since)
+            .then_some((self.inode, if folder { "moved, or its mode or owner changed" } else { inode }))
     }
 }
 
@@ -228,10 +229,12 @@ pub(super) fn dated(lines: &[String]) -> (Vec<Dated>, Vec<&str>) {
         Some(Dated { content, inode, form: next()?.to_owned(), path: next()?.to_owned() })
     };
     let mut complaints = Vec::new();
-    let files = lines.iter().filter_map(|l| one(l).or_else(|| {
-        complaints.push(l.as_str());
-        None
-    }));
+    let files = lines.iter().filter_map(|l| {
+        one(l).or_else(|| {
+            complaints.push(l.as_str());
+            None
+        })
+    });
     let files = files.collect();
     (files, complaints)
 }

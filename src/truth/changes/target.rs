@@ -82,7 +82,10 @@ fn service(found: &mut Found<'_>, name: &impl Fn(&str) -> String, unit: &str) {
     let (all, complaints) = records(&lines);
     complaints.iter().for_each(|line| found.gap("earlier starts", *line));
     if all.len() >= MOST_RECORDS {
-        found.gap("earlier starts", format!("more than {MOST_RECORDS} records of the unit, and only the last were read"));
+        found.gap(
+            "earlier starts",
+            format!("more than {MOST_RECORDS} records of the unit, and only the last were read"),
+        );
     }
     for record in &all {
         if let Some(kind) = kind_of(&record.id, &record.message) {
@@ -129,7 +132,8 @@ fn process(found: &mut Found<'_>, facts: &HostFacts, number: usize, subject: &Su
     let mut known = false;
     for pid in pids {
         let name = format!("t{number}.proc.{pid}.stat");
-        let started = section::whole(found.frame, &name).map(proc::stat).map(|info| info.map(|i| facts.started_at(i.key)));
+        let started =
+            section::whole(found.frame, &name).map(proc::stat).map(|info| info.map(|i| facts.started_at(i.key)));
         match started {
             Ok(Some(Ok(at))) => {
                 found.change(at, Kind::ServiceStart, &format!("process {pid} started"), &format!("/proc/{pid}/stat"));
@@ -151,7 +155,11 @@ fn process(found: &mut Found<'_>, facts: &HostFacts, number: usize, subject: &Su
         let package = last.strip_suffix(".dist-info").and_then(|l| l.rsplit_once('-'));
         match (package, file.since(found.since)) {
             (Some((name, version)), Some((at, _))) => {
-                let how = if file.content >= found.since { "was installed or its record changed" } else { "was put in place with an older date" };
+                let how = if file.content >= found.since {
+                    "was installed or its record changed"
+                } else {
+                    "was put in place with an older date"
+                };
                 found.change(at, Kind::PythonPackage, &format!("{name} {version} {how}"), folder);
             }
             _ => changed(found, Kind::PythonPackage, file),
@@ -181,12 +189,17 @@ fn checkout(found: &mut Found<'_>, name: &impl Fn(&str) -> String, folder: &str)
         found.gap("whether files that go through a filter, such as those of LFS, differ from their commit", why);
     }
     // Without git one gap says it all.
-    if let Some(lines) = found.has(&name("dirty")).then(|| found.lines(&name("dirty"), "files that differ from their commit")).flatten() {
+    if let Some(lines) =
+        found.has(&name("dirty")).then(|| found.lines(&name("dirty"), "files that differ from their commit")).flatten()
+    {
         lines.iter().for_each(|line| dirty(found, line, folder));
     }
     files(found, &name("built"), Kind::BuiltExtension, "compiled files in the checkout");
     if found.has(&name("built_by")) {
-        found.gap("compiled files that were put there with an older date", "the host's `find` looks at the date of the content alone");
+        found.gap(
+            "compiled files that were put there with an older date",
+            "the host's `find` looks at the date of the content alone",
+        );
     }
 }
 
@@ -208,7 +221,8 @@ fn moves(found: &mut Found<'_>, lines: &[String], folder: &str) {
     match eldest {
         None => found.gap("moves of the checkout", "its reflog is empty"),
         Some((at, false)) if at > found.since => {
-            let why = if lines.len() >= MOST_MOVES { "only its last moves were read" } else { "its reflog begins there" };
+            let why =
+                if lines.len() >= MOST_MOVES { "only its last moves were read" } else { "its reflog begins there" };
             found.gap(format!("moves of the checkout before {at}"), why);
         }
         Some(_) => {}
@@ -284,8 +298,10 @@ fn wheel(found: &Found<'_>, name: &str, inner: &str, path: &str) -> Result<Wheel
     if said.next().is_some() {
         return Err("more than one wheel lists it".into());
     }
-    let wanted = line.strip_prefix("sha256=").and_then(|l| l.split(',').next()).ok_or("its wheel has no sha256 of it")?;
-    let wanted = URL_SAFE_NO_PAD.decode(wanted.trim_end_matches('=')).map_err(|_| "the hash of its wheel cannot be read")?;
+    let wanted =
+        line.strip_prefix("sha256=").and_then(|l| l.split(',').next()).ok_or("its wheel has no sha256 of it")?;
+    let wanted =
+        URL_SAFE_NO_PAD.decode(wanted.trim_end_matches('=')).map_err(|_| "the hash of its wheel cannot be read")?;
     let mut wanted_hex = String::new();
     wanted.iter().for_each(|byte| {
         // Writing to a text does not fail.
