@@ -174,6 +174,37 @@ fn what_this_version_cannot_do_is_one_sentence_and_a_hint() {
 }
 
 #[test]
+fn changes_reads_this_machine_and_names_what_it_cannot_tell() {
+    let user = User::new();
+    user.write("model/config.json", "{}");
+    user.write("serve.sh", "export HF_TOKEN=hunter2\n");
+    let home = user.home.path().display();
+    let case = format!(
+        "name = \"c\"\n[[target]]\nname = \"t\"\nrole = \"monolithic\"\nengine = \"sglang\"\nhost = \"local\"\n\
+         url = \"http://127.0.0.1:9\"\nmanager = {{ script = \"{home}/serve.sh\", log = \"{home}/log\" }}\n\
+         checkpoint = \"{home}/model\"\n"
+    );
+    user.write("c.toml", &case);
+    let value = json(&user.run("changes c.toml --since 1h --json"));
+    assert_valid(&user, &value);
+    assert_eq!((&value["exit"], &value["error"]), (&1.into(), &Value::Null), "{value}");
+    let has = |list: &str, field: &str, part: &str| {
+        value[list].as_array().unwrap().iter().any(|v| v[field].as_str().unwrap().contains(part))
+    };
+    assert!(has("changes", "what", "model/config.json: changed") && has("changes", "kind", "launch-script"), "{value}");
+    assert!(has("gaps", "what", "earlier starts") && has("gaps", "because", "nothing listens on port 9"), "{value}");
+    assert!(!value.to_string().contains("hunter2"));
+    let text = out(&user.run("changes c.toml --since 1h"));
+    assert!(text.contains("things cannot be told"), "{text}");
+    for (line, code) in
+        [("changes c.toml --since soon --json", "usage"), ("changes none.toml --since 1h --json", "case")]
+    {
+        let value = json(&user.run(line));
+        assert_eq!((&value["error"]["code"], &value["exit"]), (&code.into(), &2.into()), "{value}");
+    }
+}
+
+#[test]
 fn a_usage_error_goes_to_standard_error() {
     let output = User::new().run("toggle");
     assert_eq!(output.status.code(), Some(2));

@@ -38,7 +38,21 @@ fn a_time_is_read_in_the_forms_that_people_write() {
 fn the_newest_stands_first_and_gaps_are_named() {
     let answer = answer(fixture::noon(), fixture::asked(), Style::PLAIN);
     assert_eq!(answer.status, Status::Finding);
-    insta::assert_snapshot!(answer.text);
+    insta::assert_snapshot!(answer.text, @"
+    since 2026-05-01T12:00:00Z
+    near: booted 2026-05-01T12:00:00Z, kernel Linux 6.1, graphics driver none
+    far: no answer
+
+    time                  kind           where        what                  source
+    2026-05-01T12:02:00Z  launch-script  near/decode  run␛[31m.sh: changed  /a/file
+    2026-05-01T12:01:00Z  checkpoint     near/decode  config.json: changed  /a/file
+    unknown               gpu-error      near         1 error of a card     /a/file
+
+    2 things cannot be told; that nothing is listed of them says nothing:
+    where        not known     because
+    near/decode  the checkout  the case names none
+    far          everything    `far` is gone
+    ");
     assert!(
         answer
             .diagnostics

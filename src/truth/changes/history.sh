@@ -190,6 +190,7 @@ show() { TZ=UTC timeout 10 systemctl show --no-pager -p "$properties" -- "$unit"
 
 unit_history() {
     unit=$1
+    case $unit in *.*) ;; *) unit=$unit.service ;; esac
     files= environment=
     if need "$t.show" systemctl; then
         take "$t.show" 65536 show
@@ -301,7 +302,9 @@ quiet_git() {
 
 checkout_history() {
     checkout=$1
-    if need "$t.reflog" git; then
+    if ! need "$t.reflog" git; then
+        emit "$t.dirty" unread no-command ''
+    else
         take "$t.reflog" 524288 quiet_git log -g -n 1000 --no-show-signature --date=raw --format='%h %gd %gs' HEAD
         filters=
         while IFS= read -r key; do

@@ -55,7 +55,7 @@ fn journal_begins(found: &mut Found<'_>) -> Option<Timestamp> {
     const WHAT: &str = "starts of services, boots and kernel messages in the journal";
     let lines = found.lines("host.oldest", WHAT)?;
     let (all, complaints) = records(&lines);
-    complaints.iter().for_each(|line| found.gap(WHAT, *line));
+    found.complaints(WHAT, &complaints);
     let Some(oldest) = all.first() else {
         found.gap(WHAT, "the journal holds nothing that we may read");
         return None;
@@ -168,7 +168,7 @@ fn logged(found: &mut Found<'_>) -> Option<Vec<Record>> {
     let lines = found.lines("host.kernel_log", "messages of the kernel")?;
     let lines = ended(found, lines);
     let (mut all, complaints) = records(&lines);
-    complaints.iter().for_each(|line| found.gap("messages of the kernel", *line));
+    found.complaints("messages of the kernel", &complaints);
     all.reverse();
     Some(all)
 }
@@ -196,16 +196,17 @@ fn ring(found: &mut Found<'_>, facts: &HostFacts) -> Option<Vec<Record>> {
         }
     };
     let since = found.since;
-    let (mut records, mut begins) = (Vec::new(), None);
+    let (mut records, mut begins, mut odd) = (Vec::new(), None, Vec::new());
     for line in &lines {
         let (line, first) = line.strip_prefix("first ").map_or((line.as_str(), false), |l| (l, true));
         match ring_line(line, booted) {
             Some((at, _)) if first => begins = Some(at),
             Some((at, message)) => records.push(Record { at, message, id: String::new() }),
             None if first && line.trim().is_empty() => {}
-            None => found.gap("messages of the kernel", line),
+            None => odd.push(line),
         }
     }
+    found.complaints("messages of the kernel", &odd);
     match begins {
         None => found.gap("messages of the kernel", "its buffer shows nothing that we may read"),
         // The first message of a boot comes in its first second.
@@ -269,7 +270,8 @@ fn card_errors(found: &mut Found<'_>, facts: &HostFacts) {
                 }
             }
             _ => {
-                found.gap(format!("memory errors of {card}"), format!("nvidia-smi says `{corrected}`, `{uncorrected}`"))
+                found
+                    .gap(format!("memory errors of {card}"), format!("nvidia-smi says `{corrected}`, `{uncorrected}`"));
             }
         }
     }
@@ -285,6 +287,7 @@ fn packages(found: &mut Found<'_>) {
                 "packages that were removed from the host",
                 "the package database tells only of those that are there",
             );
+            let mut odd = Vec::new();
             for line in &lines {
                 match line.split_once(' ').and_then(|(at, name)| Some((seconds(at)?, name))) {
                     Some((at, name)) => {
@@ -295,9 +298,10 @@ fn packages(found: &mut Found<'_>) {
                             "rpm database",
                         );
                     }
-                    None => found.gap(WHAT, line),
+                    None => odd.push(line.as_str()),
                 }
             }
+            found.complaints(WHAT, &odd);
         }
         Some(_) => found.gap(WHAT, "the host keeps no log of packages that this program knows"),
         None => found.gap(WHAT, "the answer does not tell how the host keeps them"),
@@ -307,7 +311,7 @@ fn packages(found: &mut Found<'_>) {
 fn dpkg(found: &mut Found<'_>) {
     const LOG: &str = "/var/log/dpkg.log";
     let Some(lines) = found.lines("host.dpkg", "packages of the host") else { return };
-    let mut begins = None;
+    let (mut begins, mut odd) = (None, Vec::new());
     for line in &lines {
         match line.split(' ').collect::<Vec<_>>()[..] {
             ["begins", at] => begins = Some(at.to_owned()),
@@ -321,9 +325,10 @@ fn dpkg(found: &mut Found<'_>) {
                     found.change(at, Kind::SystemPackage, &what, LOG);
                 }
             }
-            _ => found.gap("all packages of the host", line),
+            _ => odd.push(line.as_str()),
         }
     }
+    found.complaints("all packages of the host", &odd);
     match begins.as_deref().map(|at| (at, seconds(at))) {
         Some(("before", _)) => {}
         Some((_, Some(at))) if at <= found.since => {}

@@ -19,6 +19,8 @@ use crate::untrusted::Untrusted;
 
 /// Characters of a reason that are kept.
 const REASON: usize = 240;
+/// Complaints of one program that are kept.
+const MOST_COMPLAINTS: usize = 20;
 
 /// Reads the answer to a question.
 ///
@@ -40,7 +42,7 @@ pub fn parse(bytes: &[u8], question: &Question, nonce: &str) -> Result<History, 
     if !frame.whole {
         found.gap("what the rest of the answer would have held", "the answer broke off");
     }
-    let tools = frame.sections.iter().filter_map(|(name, _)| name.strip_prefix("tool."));
+    let tools = frame.sections.keys().filter_map(|name| name.strip_prefix("tool."));
     tools.for_each(|tool| found.gap(format!("what `{tool}` would show"), "the program is not on the host"));
     let facts = section::host(&frame);
     let driver = host::read(&mut found, &facts);
@@ -102,6 +104,16 @@ impl Found<'_> {
             what: shown(what.as_ref()),
             because: shown(because.as_ref()),
         });
+    }
+
+    /// Notes what a program said in the place of a value.
+    pub(super) fn complaints(&mut self, what: &str, said: &[&str]) {
+        for line in said.iter().take(MOST_COMPLAINTS) {
+            self.gap(what, line);
+        }
+        if said.len() > MOST_COMPLAINTS {
+            self.gap(what, format!("the host says so of {} more", said.len() - MOST_COMPLAINTS));
+        }
     }
 
     /// Notes what is worth knowing and no change.

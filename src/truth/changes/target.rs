@@ -50,8 +50,10 @@ pub(super) fn read(found: &mut Found<'_>, facts: &HostFacts, number: usize, subj
 fn files(found: &mut Found<'_>, name: &str, kind: Kind, what: &str) {
     let Some(lines) = found.lines(name, what) else { return };
     let (all, complaints) = dated(&lines);
-    complaints.iter().for_each(|line| found.gap(what, *line));
-    all.iter().for_each(|file| changed(found, kind, file));
+    found.complaints(what, &complaints);
+    for file in &all {
+        changed(found, kind, file);
+    }
 }
 
 fn changed(found: &mut Found<'_>, kind: Kind, file: &Dated) {
@@ -75,12 +77,14 @@ fn service(found: &mut Found<'_>, name: &impl Fn(&str) -> String, unit: &str) {
             let more = restarts.map_or_else(String::new, |n| format!("; restarted {n} times by systemd"));
             found.change(at, Kind::ServiceStart, &format!("{unit}: its main process started{more}"), "systemctl show");
         }
+    } else {
+        found.gap("which files the unit is made of", "systemd does not tell");
     }
     files(found, &name("unitfiles"), Kind::UnitFile, "the files of the unit");
     files(found, &name("envfiles"), Kind::EnvironmentFile, "the environment files of the unit");
     let Some(lines) = found.lines(&name("journal"), "earlier starts") else { return };
     let (all, complaints) = records(&lines);
-    complaints.iter().for_each(|line| found.gap("earlier starts", *line));
+    found.complaints("earlier starts", &complaints);
     if all.len() >= MOST_RECORDS {
         found.gap(
             "earlier starts",
@@ -149,7 +153,7 @@ fn process(found: &mut Found<'_>, facts: &HostFacts, number: usize, subject: &Su
     }
     let Some(lines) = found.lines(&format!("t{number}.dist"), PACKAGES) else { return };
     let (all, complaints) = dated(&lines);
-    complaints.iter().for_each(|line| found.gap(PACKAGES, *line));
+    found.complaints(PACKAGES, &complaints);
     for file in &all {
         let (folder, last) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
         let package = last.strip_suffix(".dist-info").and_then(|l| l.rsplit_once('-'));
@@ -174,10 +178,10 @@ fn no_process(found: &Found<'_>, subject: &Subject) -> String {
         return format!("the answer does not tell who owns port {port}");
     };
     let hidden = text.lines().find_map(|l| l.strip_prefix("hidden ")).unwrap_or("some").to_owned();
-    match text.lines().any(|l| l.starts_with("listen ")) {
-        true => format!("port {port} is in use, and the open files of {hidden} processes cannot be read"),
-        false => format!("nothing listens on port {port}"),
+    if text.lines().any(|l| l.starts_with("listen ")) {
+        return format!("port {port} is in use, and the open files of {hidden} processes cannot be read");
     }
+    format!("nothing listens on port {port}")
 }
 
 fn checkout(found: &mut Found<'_>, name: &impl Fn(&str) -> String, folder: &str) {
@@ -188,11 +192,8 @@ fn checkout(found: &mut Found<'_>, name: &impl Fn(&str) -> String, folder: &str)
         let why = "the filters that the repository names are not run, since a repository may name any program";
         found.gap("whether files that go through a filter, such as those of LFS, differ from their commit", why);
     }
-    // Without git one gap says it all.
-    if let Some(lines) =
-        found.has(&name("dirty")).then(|| found.lines(&name("dirty"), "files that differ from their commit")).flatten()
-    {
-        lines.iter().for_each(|line| dirty(found, line, folder));
+    for line in found.lines(&name("dirty"), "files that differ from their commit").unwrap_or_default() {
+        dirty(found, &line, folder);
     }
     files(found, &name("built"), Kind::BuiltExtension, "compiled files in the checkout");
     if found.has(&name("built_by")) {
@@ -255,7 +256,7 @@ fn dirty(found: &mut Found<'_>, line: &str, folder: &str) {
 fn module(found: &mut Found<'_>, name: &str, path: &str) {
     let Some(lines) = found.lines(&format!("{name}.times"), &format!("the module {path}")) else { return };
     let (all, complaints) = dated(&lines);
-    complaints.iter().for_each(|line| found.gap(format!("the module {path}"), *line));
+    found.complaints(&format!("the module {path}"), &complaints);
     let Some(file) = all.first() else { return };
     let wheel = found.word(&format!("{name}.inner")).map(|inner| wheel(found, name, &inner, &file.path));
     let compared = match &wheel {
@@ -303,9 +304,9 @@ fn wheel(found: &Found<'_>, name: &str, inner: &str, path: &str) -> Result<Wheel
     let wanted =
         URL_SAFE_NO_PAD.decode(wanted.trim_end_matches('=')).map_err(|_| "the hash of its wheel cannot be read")?;
     let mut wanted_hex = String::new();
-    wanted.iter().for_each(|byte| {
+    for byte in &wanted {
         // Writing to a text does not fail.
         let _ = write!(wanted_hex, "{byte:02x}");
-    });
+    }
     Ok(Wheel { same: wanted_hex.eq_ignore_ascii_case(&hash), hash })
 }

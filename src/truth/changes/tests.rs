@@ -23,7 +23,8 @@ fn answer(sections: &[(&str, Said<'_>)]) -> Vec<u8> {
             Not(flag, why) => (why, "unread", *flag),
         };
         let payload = STANDARD.encode(text);
-        out += &format!("section {name} {} {encoding} {flag}\n{payload}\n", payload.len());
+        out += &["section", name, &payload.len().to_string(), encoding, flag].join(" ");
+        out += &["\n", &payload, "\n"].concat();
     }
     (out + &format!("end {NONCE} {}\n", sections.len())).into_bytes()
 }
@@ -100,32 +101,23 @@ fn boots_are_told_from_the_beginning_of_the_journal() {
          \x20-1 00000000000000000000000000000002 Fri 2026-05-01 12:00:00 UTC—Fri 2026-05-01 12:30:00 UTC\n\
          \x20 0 00000000000000000000000000000003 Fri 2026-05-01 13:00:05 UTC—Fri 2026-05-01 14:00:00 UTC\n";
     let (begins, booted) = (record(3600, "", "x"), btime(3 * 3600));
-    let sections = |journal: &'static str| {
-        let begins = begins.clone();
-        let booted = booted.clone();
-        move || [(begins.clone(), booted.clone(), journal)]
-    };
-    let run = |(begins, booted, journal): &(String, String, &str), gap: &str| {
+    for (journal, why) in [("volatile", "it is kept in memory"), ("persistent", "what was older is rotated away")] {
         let sections = [
-            ("host.btime", Is(booted)),
+            ("host.btime", Is(&booted)),
             ("host.boot_id", Is("00000000-0000-0000-0000-000000000003\n")),
             ("host.journal", Is(journal)),
-            ("host.oldest", Is(begins)),
+            ("host.oldest", Is(&begins)),
             ("host.boots", Is(boots)),
         ];
         let changes = ["7200 reboot: the host booted", "10800 reboot: the host booted; it runs since"];
-        check(
-            &sections,
-            unit(),
-            &changes,
-            &["whether the host booted at 2026-05-01T11:00:00Z: the journal begins there", gap],
-        );
-    };
-    run(&sections("volatile")()[0], "it begins at 2026-05-01T11:00:00Z: it is kept in memory");
-    run(&sections("persistent")()[0], "it begins at 2026-05-01T11:00:00Z: what was older is rotated away");
+        let begins = format!("it begins at 2026-05-01T11:00:00Z: {why}");
+        let oldest = "whether the host booted at 2026-05-01T11:00:00Z: the journal begins there";
+        check(&sections, unit(), &changes, &[oldest, &begins]);
+    }
     // A host that has run since before needs no journal to say that it did not boot.
     let history = check(&[("host.btime", Is(&btime(-5)))], unit(), &[], &[]);
-    no_gap(&history, "boot");
+    no_gap(&history, "earlier boots");
+    no_gap(&history, "when the host booted");
     check(&[("host.btime", Is(&btime(5)))], unit(), &["5 reboot: the host booted; it runs since"], &["earlier boots"]);
 }
 
