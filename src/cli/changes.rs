@@ -79,7 +79,8 @@ pub fn since(word: &str, now: &ZonedDateTime) -> Result<Timestamp, Failed> {
     match at {
         None => Err(wrong(format!("`{shown}` is no time to look back to"))),
         Some(at) if at > now.timestamp() => Err(wrong(format!("`{shown}` has not come yet"))),
-        Some(at) => Ok(at),
+        // Files and logs are dated in whole seconds.
+        Some(at) => Ok(Timestamp::from_second(at.as_second()).unwrap_or(at)),
     }
 }
 
