@@ -161,7 +161,7 @@ fn every_error_is_one_valid_object() {
 #[test]
 fn what_this_version_cannot_do_is_one_sentence_and_a_hint() {
     let user = User::new();
-    for line in ["changes c.toml --since 2h", "diff a b", "proxy c.toml", "report s --out d", "session diff a b"] {
+    for line in ["proxy c.toml", "report s --out d", "session diff a b"] {
         let output = user.run(line);
         assert_eq!(output.status.code(), Some(2), "{line}");
         assert_eq!(out(&output), "", "{line}");
@@ -170,6 +170,37 @@ fn what_this_version_cannot_do_is_one_sentence_and_a_hint() {
         assert_eq!(lines.len(), 2, "{line}: {text}");
         assert!(lines[0].starts_with("error: this version cannot "), "{text}");
         assert!(lines[1].starts_with("hint: "), "{text}");
+    }
+}
+
+#[test]
+fn changes_reads_this_machine_and_names_what_it_cannot_tell() {
+    let user = User::new();
+    user.write("model/config.json", "{}");
+    user.write("serve.sh", "export HF_TOKEN=hunter2\n");
+    let home = user.home.path().display();
+    let case = format!(
+        "name = \"c\"\n[[target]]\nname = \"t\"\nrole = \"monolithic\"\nengine = \"sglang\"\nhost = \"local\"\n\
+         url = \"http://127.0.0.1:9\"\nmanager = {{ script = \"{home}/serve.sh\", log = \"{home}/log\" }}\n\
+         checkpoint = \"{home}/model\"\n"
+    );
+    user.write("c.toml", &case);
+    let value = json(&user.run("changes c.toml --since 1h --json"));
+    assert_valid(&user, &value);
+    assert_eq!((&value["exit"], &value["error"]), (&1.into(), &Value::Null), "{value}");
+    let has = |list: &str, field: &str, part: &str| {
+        value[list].as_array().unwrap().iter().any(|v| v[field].as_str().unwrap().contains(part))
+    };
+    assert!(has("changes", "what", "model/config.json: changed") && has("changes", "kind", "launch-script"), "{value}");
+    assert!(has("gaps", "what", "earlier starts") && has("gaps", "because", "nothing listens on port 9"), "{value}");
+    assert!(!value.to_string().contains("hunter2"));
+    let text = out(&user.run("changes c.toml --since 1h"));
+    assert!(text.contains("things cannot be told"), "{text}");
+    for (line, code) in
+        [("changes c.toml --since soon --json", "usage"), ("changes none.toml --since 1h --json", "case")]
+    {
+        let value = json(&user.run(line));
+        assert_eq!((&value["error"]["code"], &value["exit"]), (&code.into(), &2.into()), "{value}");
     }
 }
 

@@ -212,3 +212,50 @@ pub(crate) fn full_state() -> State {
     });
     state
 }
+
+/// Two hosts: one with a past, one that is gone.
+pub(crate) fn asked() -> Vec<crate::cli::changes::Asked> {
+    use crate::cli::changes::Asked;
+    use crate::remote::probe::types::HostFacts;
+    use crate::remote::proc::Unknown;
+    use crate::truth::changes::{Change, Gap, History, Kind};
+    let change = |minutes: Option<i64>, kind, target: Option<&str>, what: &str| Change {
+        at: minutes.map(|m| noon() + jiff::SignedDuration::from_mins(m)),
+        kind,
+        host: "near".into(),
+        target: target.map(str::to_owned),
+        what: what.into(),
+        source: "/a/file".into(),
+    };
+    let facts = HostFacts {
+        boot_id: Ok("1".into()),
+        booted_at: Ok(noon()),
+        ticks_per_second: Ok(100),
+        time: Ok(noon()),
+        ahead: Ok(jiff::SignedDuration::from_secs(-90)),
+        kernel: Ok("Linux 6.1".into()),
+        name: Ok("near".into()),
+        uid: Err(Unknown("not read".into())),
+    };
+    let history = History {
+        facts,
+        driver: Ok(None),
+        changes: vec![
+            change(None, Kind::GpuError, None, "1 error of a card"),
+            change(Some(1), Kind::Checkpoint, Some("decode"), "config.json: changed"),
+            change(Some(2), Kind::LaunchScript, Some("decode"), "run\u{1b}[31m.sh: changed"),
+        ],
+        gaps: vec![Gap {
+            host: "near".into(),
+            target: Some("decode".into()),
+            what: "the checkout".into(),
+            because: "the case names none".into(),
+        }],
+        remarks: Vec::new(),
+    };
+    let gone = Err(crate::engine::procedure::Failure::new("`far` is gone").hint("start it"));
+    vec![
+        Asked { host: "near".into(), targets: vec!["decode".into()], history: Ok(history) },
+        Asked { host: "far".into(), targets: vec!["prefill".into()], history: gone },
+    ]
+}

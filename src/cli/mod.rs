@@ -5,8 +5,10 @@
 
 pub mod answer;
 pub mod args;
+pub mod changes;
 pub mod connect;
 pub mod demo;
+pub mod diff;
 pub mod doctor;
 pub mod exit;
 #[cfg(test)]
@@ -187,6 +189,8 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
             }
         },
         Command::Init(args) => connect::init::init(context, args)?,
+        Command::Changes(args) => connect::changes::changes(context, args)?,
+        Command::Diff(args) => connect::diff::diff(context, args)?,
         Command::Truth(args) => connect::measure::truth(context, args)?,
         Command::Patches(args) => match (&args.case, &args.action) {
             (Some(case), None) => connect::measure::patches(context, case, args.session)?,
@@ -237,7 +241,10 @@ fn workbench(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         let message = "the workbench does not print JSON";
         return Err(Failed::usage(ErrorCode::Usage, message).hint("name a command, such as `truth` or `isolate`"));
     }
-    let Some(case) = &cli.case else {
+    // What `init` writes is opened without being named.
+    let here = std::path::Path::new("case.toml");
+    let found = (cli.case.is_none() && here.is_file()).then(|| here.to_owned());
+    let Some(case) = cli.case.as_ref().or(found.as_ref()) else {
         let list = session::list(&context.paths.sessions, context.style)?;
         return Err(Failed::usage(ErrorCode::Usage, format!("no case was given\n\n{}", list.text))
             .hint("`patchbench demo` opens the lab, `patchbench CASE` a case, `session resume` a session"));
@@ -284,8 +291,6 @@ fn user_keys(context: &Context, as_markdown: bool) -> Result<Answer, Failed> {
 /// What is said about a command that is not connected.
 fn refusal(command: &Command) -> Failed {
     match command {
-        Command::Changes(_) => refuse("show what changed since a time", "compare two readings of `truth --json`"),
-        Command::Diff(_) => refuse("compare two deployments", "compare two readings of `truth --json`"),
         Command::Patches(args) => match &args.action {
             Some(PatchesAction::Import { .. }) => {
                 refuse("turn a diff into patches", "write the `[[patch]]` entries by hand")
@@ -394,8 +399,6 @@ mod tests {
     #[test]
     fn a_refusal_never_falls_through_to_the_vague_one() {
         for line in [
-            "changes c --since 1h",
-            "diff a b",
             "patches import d",
             "patches explain p",
             "recall import f",

@@ -5,9 +5,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::answer::{Answer, Failed};
+use crate::cli::changes::ChangesReport;
 use crate::cli::connect::change::ChangeReport;
 use crate::cli::connect::resume::ResumeReport;
 use crate::cli::demo::DemoReport;
+use crate::cli::diff::DiffReport;
 use crate::cli::doctor::DoctorReport;
 use crate::cli::exit::Status;
 use crate::cli::init::InitReport;
@@ -56,9 +58,11 @@ const fn known<R: Report>() -> Known {
 /// Every report that a command prints.
 pub const ALL: &[Known] = &[
     known::<ChangeReport>(),
+    known::<ChangesReport>(),
     known::<CommandsReport>(),
     known::<ConfigReport>(),
     known::<DemoReport>(),
+    known::<DiffReport>(),
     known::<DoctorReport>(),
     known::<ErrorReport>(),
     Known { name: EventLine::NAME, schema: event_schema },
@@ -123,7 +127,7 @@ mod tests {
     use super::*;
     use crate::cli::style::Style;
     use crate::cli::{
-        demo, fixture, isolate, keys, lab, micro, patches, recall, search_plan, session, shell, stream, truth,
+        changes, demo, fixture, isolate, keys, lab, micro, patches, recall, search_plan, session, shell, stream, truth,
     };
     use crate::engine::state::State;
 
@@ -154,6 +158,7 @@ mod tests {
         check(&truth::answer(&state, None, style));
         check(&recall::answer(&state, 0, Some(dir), style));
         check(&micro::answer(&state, 0, Some(dir), style));
+        check(&changes::answer(fixture::noon(), fixture::asked(), style));
         check(&patches::answer(&state, Some(dir), style));
         check(&Answer::new(&session::session_show_report(&state), Status::Done, ""));
         check(&keys::keys(None, false, style));

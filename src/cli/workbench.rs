@@ -129,6 +129,11 @@ mod screen {
         block_on(async {
             let run = again::reopen(context, session)?;
             let exit = on_screen(context, &run, Vec::new()).await;
+            if lab::is_of_a_lab(&run) {
+                // A lab that was started again from its session ends with it, as in the demo.
+                lab::end(&run).await;
+                return leave(run, exit, After::Stopped).await;
+            }
             leave(run, exit, After::Serving).await
         })
     }
@@ -201,6 +206,9 @@ mod screen {
                         "`{target}` is CHANGED since {} by {}",
                         changed.since, changed.by.name
                     ));
+                }
+                if let Some(boot) = state.current_boot(target) {
+                    output::stderr_line(&format!("`{target}` goes on as process {}", boot.proof.process.pid));
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! The types here are plain data.
 //! The readers touch the host; `truth::compare` is pure.
 
+pub mod changes;
 pub mod compare;
 pub mod declared;
 pub mod diff;

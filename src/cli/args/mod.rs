@@ -233,7 +233,7 @@ pub struct ChangesArgs {
 /// Arguments of `diff`.
 #[derive(Clone, Debug, Args)]
 pub struct DiffArgs {
-    /// A target, moment or replica
+    /// `CASE@TARGET`, read now, or `SESSION@TARGET`, as it was read then; the target may be left out if it is the only one
     pub a: String,
     /// Another one
     pub b: String,

@@ -70,6 +70,11 @@ pub fn begin(context: &Context, args: &DemoArgs) -> Result<Run, Failed> {
     Ok(run)
 }
 
+/// Whether a session has a lab of its own.
+pub fn is_of_a_lab(run: &Run) -> bool {
+    lab_dir(&run.dir).join("case.toml").is_file()
+}
+
 fn lab_dir(session: &Path) -> std::path::PathBuf {
     session.join("lab")
 }

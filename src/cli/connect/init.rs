@@ -12,7 +12,7 @@ use crate::cli::connect::run::block_on;
 use crate::cli::exit::Status;
 use crate::cli::json::ErrorCode;
 use crate::cli::{Context, init, output};
-use crate::remote::host::{Host, HostError, Hosts, Place, Settings};
+use crate::remote::host::{Host, HostError, Hosts, Place};
 use crate::truth::survey::draft::{Production, draft};
 use crate::truth::survey::{self, Survey};
 
@@ -51,7 +51,7 @@ fn place(args: &InitArgs) -> Result<Place, HostError> {
 }
 
 async fn look(context: &Context, place: &Place) -> Result<Survey, Failed> {
-    let hosts = Hosts::new(Settings::from_environment());
+    let hosts = Hosts::default();
     let cancel = CancellationToken::new();
     let quiet = context.quiet;
     let host = place.host.name().to_owned();

@@ -13,7 +13,7 @@ use crate::cli::connect::run::{Keep, Run, block_on, finish, start_kept, supervis
 use crate::cli::exit::Status;
 use crate::cli::json::ErrorCode;
 use crate::cli::unsupported::refuse;
-use crate::cli::{Context, isolate, micro, patches, recall, search_plan, truth};
+use crate::cli::{Context, isolate, micro, output, patches, recall, search_plan, truth};
 use crate::engine::command::{Command, EndState, RecallPlan};
 use crate::engine::drive::{self, DriveError};
 use crate::engine::procedure::Failure;
@@ -184,6 +184,7 @@ fn with_case(
             work(&mut handle, &run, &case).await
         };
         let result = supervise(context, &run, opened).await;
+        put_back(context, &run, &result).await;
         let state = run.handle().state.borrow().clone();
         let dir = run.kept().map(Path::to_owned);
         let dir = dir.as_deref();
@@ -200,4 +201,35 @@ fn with_case(
             Ok(()) => Ok(answer(&state, began, dir).kept_in(dir).diagnostics(remarks)),
         }
     })
+}
+
+/// A search that was interrupted leaves its servers as it found them; a second interrupt leaves them as they are.
+async fn put_back(context: &Context, run: &Run, result: &Result<(), Failed>) {
+    let interrupted = result.as_ref().is_err_and(|f| f.status == Status::Interrupted);
+    let mut handle = run.handle();
+    let state = handle.state.borrow().clone();
+    if !interrupted || !state.search.as_ref().is_some_and(|s| s.is_active()) {
+        return;
+    }
+    output::stderr_line("interrupted: the servers are put back as they were; again to leave them as they are");
+    let work = async {
+        drive::ask(&mut handle, &run.actor, Command::StopIsolation).await.ok();
+        drive::settle(&mut handle).await?;
+        let waiting = drive::planned(&handle.state.borrow());
+        for procedure in waiting {
+            handle.ask(run.actor.clone(), Command::Discard { procedure }).await?;
+        }
+        if handle.state.borrow().targets.values().any(|t| t.changed.is_some()) {
+            let original = Command::ChooseEndState { end_state: EndState::Original };
+            drive::change(&mut handle, &run.actor, original, None).await?;
+        }
+        Ok(())
+    };
+    if let Err(failed) = supervise(context, run, work).await {
+        output::stderr_line(&format!("not put back: {failed}"));
+    }
+    let state = run.handle().state.borrow().clone();
+    for (target, _) in state.targets.iter().filter(|(_, t)| t.changed.is_some()) {
+        output::stderr_line(&format!("`{target}` is CHANGED; `patchbench restore CASE` puts it back"));
+    }
 }

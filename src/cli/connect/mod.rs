@@ -3,7 +3,9 @@
 //! What they print is built by the pure files beside this folder.
 
 pub mod change;
+pub mod changes;
 pub mod demo;
+pub mod diff;
 pub mod init;
 pub mod measure;
 pub mod resume;

@@ -24,7 +24,7 @@ use crate::engine::input::Actor;
 use crate::engine::runtime::{self, Engine, EngineHandle};
 use crate::engine::state::State;
 use crate::notify;
-use crate::remote::host::{Hosts, Settings};
+use crate::remote::host::Hosts;
 use crate::session::format::{ChainHash, decode};
 use crate::session::store::{self, OpenSession, SessionError};
 use crate::untrusted::Untrusted;
@@ -146,7 +146,7 @@ fn start_in(context: &Context, root: &Path, stem: &str, seed: u64) -> Result<Run
 /// The journal cannot be written.
 pub fn start(session: OpenSession, first: Happened, actor: Actor) -> Result<Run, Failed> {
     let (dir, old_lines) = (session.dir.clone(), session.state.timeline.len());
-    let hosts = Hosts::new(Settings::from_environment());
+    let hosts = Hosts::default();
     let world = Arc::new(RealWorld { hosts: hosts.clone() });
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;

@@ -66,8 +66,9 @@ pub(super) struct Slot {
 }
 
 impl Default for Hosts {
+    /// No links yet, as the user's own settings say.
     fn default() -> Self {
-        Self::new(Settings::default())
+        Self::new(Settings::from_environment())
     }
 }
 

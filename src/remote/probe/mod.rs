@@ -20,7 +20,7 @@ use crate::engine::procedure::Failure;
 pub use types::{Probe, Reading};
 
 /// The script, which is the same for every host and every question.
-pub const SCRIPT: &str = include_str!("probe.sh");
+pub const SCRIPT: &str = concat!(include_str!("frame.sh"), include_str!("sockets.sh"), include_str!("probe.sh"));
 /// How long a host may take to answer.
 pub const TIME: Duration = Duration::from_mins(1);
 

@@ -52,7 +52,8 @@ fn missing(frame: &Frame, name: &str) -> Unknown {
     Unknown(format!("the host's answer {how} `{name}`"))
 }
 
-fn reason(why: &Unread) -> Unknown {
+/// Why a value is unknown, in one clause.
+pub(crate) fn reason(why: &Unread) -> Unknown {
     let said = |short: &str, text: &Untrusted| match text.raw().lines().next() {
         Some(line) if !line.trim().is_empty() => format!("{short}: {}", Untrusted::from(line).visible(200)),
         _ => short.to_owned(),
@@ -67,7 +68,7 @@ fn reason(why: &Unread) -> Unknown {
 }
 
 /// The bytes of a section and whether they are all.
-fn bytes<'f>(frame: &'f Frame, name: &str) -> Reading<(&'f [u8], bool)> {
+pub(crate) fn bytes<'f>(frame: &'f Frame, name: &str) -> Reading<(&'f [u8], bool)> {
     match frame.sections.get(name) {
         None => Err(missing(frame, name)),
         Some(Section::Unread(why)) => Err(reason(why)),
@@ -75,18 +76,21 @@ fn bytes<'f>(frame: &'f Frame, name: &str) -> Reading<(&'f [u8], bool)> {
     }
 }
 
-fn whole<'f>(frame: &'f Frame, name: &str) -> Reading<&'f [u8]> {
+/// The bytes of a section that must be all there.
+pub(crate) fn whole<'f>(frame: &'f Frame, name: &str) -> Reading<&'f [u8]> {
     match bytes(frame, name)? {
         (bytes, false) => Ok(bytes),
         (_, true) => Err(Unknown(format!("`{name}` is longer than what was read of it"))),
     }
 }
 
-fn text(frame: &Frame, name: &str) -> Reading<String> {
+/// A whole section as text; what is no UTF-8 is replaced.
+pub(crate) fn text(frame: &Frame, name: &str) -> Reading<String> {
     Ok(String::from_utf8_lossy(whole(frame, name)?).into_owned())
 }
 
-fn line(frame: &Frame, name: &str) -> Reading<String> {
+/// A whole section as text without its line end.
+pub(crate) fn line(frame: &Frame, name: &str) -> Reading<String> {
     let text = text(frame, name)?;
     Ok(text.strip_suffix('\n').map(str::to_owned).unwrap_or(text))
 }
@@ -100,7 +104,8 @@ fn odd(name: &str, text: &str) -> Unknown {
     Unknown(format!("`{name}` cannot be read: `{}`", Untrusted::from(text).visible(60)))
 }
 
-fn host(frame: &Frame) -> HostFacts {
+/// What the host says of itself.
+pub(crate) fn host(frame: &Frame) -> HostFacts {
     let seen = |name: &str| line(frame, name).map(Untrusted::from);
     HostFacts {
         boot_id: seen("host.boot_id"),

@@ -1,39 +1,14 @@
-# Reads what is asked for and prints one framed answer; changes nothing on the host.
-# Needs a POSIX shell, /proc and coreutils; grep, systemctl, journalctl and nvidia-smi are used where they are.
+# Reads what is asked for and prints one framed answer; changes nothing on the host. `frame.sh` and `sockets.sh`
+# come before it. Needs a POSIX shell, /proc and coreutils; grep, systemctl, journalctl and nvidia-smi are used
+# where they are.
 #
 # usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [overrides FOLDER] [gpus yes] ...
-#
-# Answer: `patchbench-probe VERSION NONCE`, then for each value
-#   section NAME LENGTH ENCODING FLAG
-#   LENGTH bytes and a newline
-# with the encodings `text`, `base64` and `unread` (base64 of the reason), and the flags `whole`, `truncated`,
-# `failed`, `no-command` and `too-much`; at last `end NONCE COUNT`.
-#
-# Everything stands in one function, so that the shell has read it all before anything runs: nothing that
-# runs can eat the rest of the script, and a script that was cut off does nothing.
 
 main() {
-    LC_ALL=C
-    export LC_ALL
-    PATH="$PATH:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    export PATH
-    nl='
-'
-    nonce=$1
+    begin "$1" || return 0
     shift
-    count=0
-    total=0
-    # All values together, encoded; one more value may go over it.
-    bound=6000000
     most_processes=128
     ports= pids= unit= lines=400 overrides= gpus= files=0 logs=0
-    printf 'patchbench-probe 1 %s\n' "$nonce"
-    for tool in base64 head tail tr cat readlink stat date uname id ls timeout; do
-        command -v "$tool" > /dev/null 2>&1 || emit "tool.$tool" unread no-command ''
-        case $tool in base64 | head | tr | cat)
-            command -v "$tool" > /dev/null 2>&1 || { finish; return; } ;;
-        esac
-    done
     host_facts
     while [ $# -ge 2 ]; do
         case $1 in
@@ -54,70 +29,6 @@ main() {
     for pid in $chosen; do one_process "$pid"; done
     if [ -n "$gpus" ]; then gpu_facts; fi
     finish
-}
-
-finish() { printf 'end %s %s\n' "$nonce" "$count"; }
-
-# emit NAME ENCODING FLAG PAYLOAD
-emit() {
-    printf 'section %s %s %s %s\n%s\n' "$1" "${#4}" "$2" "$3" "$4"
-    count=$((count + 1))
-    total=$((total + ${#4}))
-}
-
-# take NAME MOST COMMAND...: the output of a command, at most so many bytes; its complaint where it fails.
-take() {
-    name=$1 most=$2
-    shift 2
-    if [ "$total" -ge "$bound" ]; then emit "$name" unread too-much ''; return; fi
-    # `.` and `!` are no letters of base64: they say on the same way how the command ended.
-    value=$( { { if "$@" 2>&1; then printf . >&3; else printf ! >&3; fi; } \
-        | head -c $((most + 1)) | base64 | tr -d '\n'; } 3>&1 )
-    ended=none
-    case $value in
-        *.*) ended=well; value=${value%%.*}${value#*.} ;;
-        *!*) ended=badly; value=${value%%!*}${value#*!} ;;
-    esac
-    size=$((${#value} / 4 * 3))
-    case $value in *==) size=$((size - 2)) ;; *=) size=$((size - 1)) ;; esac
-    # A command whose output is cut off ends badly because of that.
-    if [ "$size" -gt "$most" ]; then emit "$name" base64 truncated "$value"
-    elif [ $ended = well ]; then emit "$name" base64 whole "$value"
-    else emit "$name" unread failed "$value"
-    fi
-}
-
-# need NAME TOOL: whether a tool is there; says so where it is not.
-need() {
-    command -v "$2" > /dev/null 2>&1 && return 0
-    emit "$1" unread no-command ''
-    return 1
-}
-
-contents() { head -c "$2" -- "$1"; }
-
-slurp() {
-    # Builtins alone; a short name may hold newlines.
-    text=
-    while IFS= read -r line || [ -n "$line" ]; do text="$text $line"; done
-}
-
-host_facts() {
-    take host.time 64 date +%s.%N
-    take host.boot_id 64 cat /proc/sys/kernel/random/boot_id
-    take host.btime 64 boot_time
-    if need host.ticks getconf; then take host.ticks 32 getconf CLK_TCK; fi
-    take host.kernel 256 uname -srm
-    take host.name 256 uname -n
-    take host.uid 32 id -u
-}
-
-boot_time() {
-    while read -r key value _; do
-        if [ "$key" = btime ]; then printf '%s' "$value"; return 0; fi
-    done < /proc/stat
-    echo 'no btime in /proc/stat'
-    return 1
 }
 
 # one_file PATH: where it is, how long and how old, and its text.
@@ -183,63 +94,6 @@ EOT
 }
 
 no_invocation() { echo 'the unit does not run, so no start has a journal'; return 1; }
-
-listening() {
-    if command -v grep > /dev/null 2>&1; then
-        grep -e local_address -e ' 0A ' "$1"
-    else
-        while IFS= read -r line; do
-            case $line in *local_address* | *' 0A '*) printf '%s\n' "$line" ;; esac
-        done < "$1"
-    fi
-}
-
-# Who has the sockets open that listen on the wanted ports.
-sockets() {
-    take tcp 262144 listening /proc/net/tcp
-    take tcp6 262144 listening /proc/net/tcp6
-    owners=
-    [ -n "$ports" ] || return 0
-    table=$(listening /proc/net/tcp 2> /dev/null; listening /proc/net/tcp6 2> /dev/null)
-    pattern= wanted=
-    for port in $ports; do
-        hex=$(printf %04X "$port")
-        while read -r _ local _ state _ _ _ _ _ inode _; do
-            case $state$local in
-                0A*:"$hex") wanted="$wanted $port:$inode"; pattern="$pattern -e socket:.$inode.\$" ;;
-            esac
-        done << EOT
-$table
-EOT
-    done
-    hidden=0
-    for folder in /proc/[0-9]*/fd; do [ -r "$folder" ] || hidden=$((hidden + 1)); done
-    open=
-    if [ -n "$pattern" ]; then
-        if command -v grep > /dev/null 2>&1; then
-            open=$(ls -l /proc/[0-9]*/fd 2> /dev/null | grep -e '^/proc/' $pattern)
-        else
-            open=$(ls -l /proc/[0-9]*/fd 2> /dev/null)
-        fi
-    fi
-    for port in $ports; do
-        said="hidden $hidden"
-        for pair in $wanted; do
-            [ "${pair%:*}" = "$port" ] || continue
-            inode=${pair#*:}
-            said="$said${nl}listen $inode"
-            while IFS= read -r line; do
-                case $line in
-                    /proc/*/fd:) pid=${line#/proc/}; pid=${pid%/fd:} ;;
-                    *"socket:[$inode]") said="$said${nl}owner $inode $pid"; owners="$owners $pid" ;;
-                esac
-            done << EOT
-$open
-EOT
-        done
-        emit "port.$port" text whole "$said"
-    done
-}
 
 # Which processes are worth reading: owners and named ones, what started them, and everything that belongs to them.
 choose() {
