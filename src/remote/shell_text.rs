@@ -119,7 +119,7 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
     }
     let (run, runs) = (quote(start.run)?, start.run.rsplit_once('/').map_or(".", |(folder, _)| folder));
     let (file, gone) = (quote(start.file)?, quote(&format!("{} cannot be read", start.file))?);
-    let remarks: String = start.remarks.iter().map(|r| format!("# {}\n", one_line(r))).collect();
+    let remarks: String = start.remarks.iter().flat_map(|r| ["# ".to_owned(), one_line(r), "\n".to_owned()]).collect();
     Ok(format!(
         "{TICKS}\n\
          run={run}\n\
@@ -149,14 +149,11 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
 }
 
 fn environment(variables: &[(String, Option<String>)]) -> Result<String, Failure> {
-    let mut out = String::new();
-    for (name, value) in variables {
-        match value {
-            Some(value) => out.push_str(&format!("export {name}={}\n", quote(value)?)),
-            None => out.push_str(&format!("unset {name}\n")),
-        }
-    }
-    Ok(out)
+    let line = |(name, value): &(String, Option<String>)| match value {
+        Some(value) => Ok(format!("export {name}={}\n", quote(value)?)),
+        None => Ok(format!("unset {name}\n")),
+    };
+    variables.iter().map(line).collect()
 }
 
 fn one_line(text: &str) -> String {

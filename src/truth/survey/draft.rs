@@ -96,10 +96,10 @@ fn target(out: &mut String, survey: &Survey, server: &Server, name: &str, produc
         let _ = writeln!(out, "# uses card {}", Untrusted::from(card.as_str()).visible(100));
     }
     for (role, url) in &server.links {
-        let near = survey.servers.iter().any(|s| is_here(url, s.port));
-        let where_it_is = match near {
-            true => "above or below",
-            false => "TODO: not on this host, and not looked at; `patchbench init` its host if it is part of the case",
+        let where_it_is = if survey.servers.iter().any(|s| is_here(url, s.port)) {
+            "above or below"
+        } else {
+            "TODO: not on this host, and not looked at; `patchbench init` its host if it is part of the case"
         };
         let _ = writeln!(
             out,

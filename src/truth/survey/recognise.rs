@@ -7,8 +7,11 @@ use crate::remote::probe::owner::{is_shell, lineage};
 use crate::remote::probe::types::{PortOwners, Probe, Process};
 use crate::remote::proc::{Cmdline, Unknown};
 
+/// Identity of a program, its engine, and its role where the program alone tells it.
+type Program = (&'static str, ServingEngine, Option<Role>);
+
 /// Programs that are model servers, by what `argv::identity` says of their command line.
-const PROGRAMS: &[(&str, ServingEngine, Option<Role>)] = &[
+const PROGRAMS: &[Program] = &[
     ("-m sglang.launch_server", ServingEngine::Sglang, None),
     ("sglang serve", ServingEngine::Sglang, None),
     ("patchbench lab", ServingEngine::Sglang, None),
@@ -68,10 +71,7 @@ fn words(process: &Process) -> Option<Vec<Word>> {
 }
 
 /// The command line that says what a server is: its own, or that of what started it where a title stands in its place.
-fn telling<'p>(
-    probe: &'p Probe,
-    pid: u32,
-) -> Option<(u32, Vec<Word>, &'static (&'static str, ServingEngine, Option<Role>))> {
+fn telling<'p>(probe: &'p Probe, pid: u32) -> Option<(u32, Vec<Word>, &'static Program)> {
     lineage(probe, pid).into_iter().filter(|(_, p)| !is_shell(p)).find_map(|(pid, process): (u32, &'p Process)| {
         let words = words(process)?;
         let identity = argv::identity(&words)?;
@@ -177,14 +177,20 @@ fn container_id(part: &str) -> Option<&str> {
     (id.len() == 64 && id.chars().all(|c| c.is_ascii_hexdigit())).then(|| &id[..12])
 }
 
+/// Whether a word names a shell script.
+fn is_script(word: &str) -> bool {
+    word.strip_suffix(".sh").is_some_and(|stem| !stem.is_empty())
+}
+
 /// The script that a shell above the server runs.
 fn script(probe: &Probe, pid: u32) -> Option<Fact<String>> {
     lineage(probe, pid).into_iter().filter(|(_, p)| is_shell(p)).find_map(|(shell, process)| {
         let words = process.cmdline.as_ref().ok()?.words().ok()?;
-        let file = words.get(1..)?.iter().find(|w| !w.starts_with('-') && w.ends_with(".sh"))?;
-        let path = match file.starts_with('/') {
-            true => file.clone(),
-            false => format!("{}/{}", process.cwd.as_ref().ok()?.trim_end_matches('/'), file.trim_start_matches("./")),
+        let file = words.get(1..)?.iter().find(|w| !w.starts_with('-') && is_script(w))?;
+        let path = if file.starts_with('/') {
+            file.clone()
+        } else {
+            format!("{}/{}", process.cwd.as_ref().ok()?.trim_end_matches('/'), file.trim_start_matches("./"))
         };
         Some(Fact::new(path, format!("/proc/{shell}/cmdline")))
     })
@@ -245,7 +251,7 @@ pub fn complete(server: &mut Server, answer: &Probe) {
         // `{ path=/bin/bash ; argv[]=/bin/bash /root/serve.sh ; … }`
         let command =
             started.raw().split("argv[]=").nth(1).and_then(|rest| rest.split(" ;").next()).unwrap_or_default();
-        let file = command.split_whitespace().find(|w| w.starts_with('/') && w.ends_with(".sh"));
+        let file = command.split_whitespace().find(|w| w.starts_with('/') && is_script(w));
         server.script = file.map(|f| Fact::new(f.to_owned(), format!("ExecStart of {}", unit.name)));
     }
 }

@@ -41,9 +41,10 @@ fn probe() -> Probe {
 }
 
 fn add(probe: &mut Probe, pid: u32, parent: u32, line: &str, cgroup: &str, out: &str) {
-    let bytes: Vec<u8> = match line.contains("::") {
-        true => format!("{line}\0\0\0\0").into_bytes(),
-        false => line.split(' ').flat_map(|w| format!("{w}\0").into_bytes()).collect(),
+    let bytes: Vec<u8> = if line.contains("::") {
+        format!("{line}\0\0\0\0").into_bytes()
+    } else {
+        line.split(' ').flat_map(|w| format!("{w}\0").into_bytes()).collect()
     };
     let stat = format!("{pid} (x) S {parent} {pid} 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 99 0");
     let info: ProcessInfo = proc::stat(stat.as_bytes()).unwrap();
