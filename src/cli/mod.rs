@@ -284,6 +284,7 @@ fn user_keys(context: &Context, as_markdown: bool) -> Result<Answer, Failed> {
 
 /// The keys of the command table: without a screen there is no keymap to read.
 #[cfg(not(feature = "tui"))]
+#[expect(clippy::unnecessary_wraps, reason = "with a screen, the user's keymap may be broken")]
 fn user_keys(context: &Context, as_markdown: bool) -> Result<Answer, Failed> {
     Ok(keys::keys(None, as_markdown, context.style))
 }

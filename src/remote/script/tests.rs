@@ -449,9 +449,9 @@ fn deep_nesting_is_refused_with_a_sentence() {
 #[test]
 fn deep_nesting_without_brackets_is_left_out_and_said() {
     let ifs = format!("{}srv --p 1\n{}", "if x; then\n".repeat(3_000), "fi\n".repeat(3_000));
-    let ands = format!("true{} && srv --p 1\n", " && true".repeat(3_000));
+    let chained = format!("true{} && srv --p 1\n", " && true".repeat(3_000));
     let pipes = format!("true{} | srv --p 1\n", " | ! true".repeat(3_000));
-    for text in [ifs, ands, pipes, "`".repeat(20_000), "\"$(".repeat(400)] {
+    for text in [ifs, chained, pipes, "`".repeat(20_000), "\"$(".repeat(400)] {
         let _ = parse(&text).map(|s| declared(&s, "/x/s.sh", None));
     }
     let read = read(&format!("export A=1\n{}srv --p 1\n{}", "if x; then\n".repeat(3_000), "fi\n".repeat(3_000)));

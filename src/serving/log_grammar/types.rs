@@ -227,7 +227,7 @@ pub struct LogReading {
     pub speculation: Vec<(usize, Speculation)>,
     /// The newest load of an engine, with the line number.
     pub load: Option<(usize, Vec<(String, String)>)>,
-    /// Warnings and errors with their line number, secrets taken out; at most [`MAX_WARNINGS`], the first ones.
+    /// Warnings and errors with their line number, secrets taken out; the first ones of many.
     pub warnings: Vec<(usize, Level, String)>,
     /// Warnings and errors in all.
     pub warnings_in_all: usize,
