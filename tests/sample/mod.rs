@@ -13,7 +13,7 @@ use patchbench::engine::command::Command;
 use patchbench::engine::diagnostic::Diagnostic;
 use patchbench::engine::ids::{BootId, JobId, ProcedureId, ProposalId, TrialId};
 use patchbench::engine::input::{Actor, ActorRole, JobOutcome};
-use patchbench::engine::live::Live;
+use patchbench::engine::live::{Live, LinkState};
 use patchbench::engine::procedure::{
     Action, BootExpectation, BootProof, Evidence, Failure, Procedure, ProcessKey, Purpose, Readback, Step,
 };
@@ -621,6 +621,7 @@ pub fn rich() -> State {
 
 /// Live messages that go with it.
 pub fn feed(app: &mut App) {
+    app.take_live(Live::Link { host: "gpu-box".into(), state: LinkState::Up { since: ago(900) } });
     app.take_live(Live::Progress {
         job: JobId(4),
         done: 9,

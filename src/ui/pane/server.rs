@@ -1,17 +1,20 @@
 //! What the servers really run with: a line for each target, its load, the rows of the three layers with
 //! disagreements first, and the end of the log.
 
+use jiff::Timestamp;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
+use crate::engine::live::LinkState;
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, matters};
 use crate::ui::derived::proven_after_reading;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::sparkline;
 use crate::ui::widget::table::{self, Cell, Column, Source};
+use crate::untrusted::Untrusted;
 
 const STALE_S: i64 = 180;
 const VALUE_CHARS: usize = 200;
@@ -217,6 +220,10 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
                 }
             }
         }
+        if !target.is_local() {
+            let (words, role) = link_words(view.live.links.get(&target.host), view.now);
+            spans.push(view.span(format!("  {words}"), role));
+        }
         if let Some(boot) = state.and_then(|s| s.boot) {
             let up = view
                 .state
@@ -241,6 +248,22 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
         }
     }
     out
+}
+
+/// The link to the host of a target, in words.
+fn link_words(link: Option<&LinkState>, now: Timestamp) -> (String, Role) {
+    match link {
+        None => ("no link yet".into(), Role::Unknown),
+        Some(LinkState::Connecting) => ("connecting".into(), Role::Warn),
+        Some(LinkState::Up { since }) => (format!("link up {}", text::age(now, *since)), Role::Dim),
+        Some(LinkState::Reconnecting { attempt, next }) => {
+            let wait = next.duration_since(now).as_secs().max(0);
+            (format!("LINK LOST, attempt {attempt} in {wait}s"), Role::Bad)
+        }
+        Some(LinkState::Down { why }) => {
+            (format!("LINK DOWN: {}", Untrusted::from(why.as_str()).visible(60)), Role::Bad)
+        }
+    }
 }
 
 fn load_line(view: &View<'_>, target: &str, width: usize) -> Option<Line<'static>> {
@@ -303,4 +326,26 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         ]));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_always_in_words() {
+        let now: Timestamp = "2026-06-18T11:02:15Z".parse().unwrap();
+        let later = "2026-06-18T11:02:19Z".parse().unwrap();
+        for (link, expect) in [
+            (None, "no link yet"),
+            (Some(LinkState::Connecting), "connecting"),
+            (Some(LinkState::Up { since: now }), "link up 0s"),
+            (Some(LinkState::Reconnecting { attempt: 2, next: later }), "LINK LOST, attempt 2 in 4s"),
+            (Some(LinkState::Down { why: "host key\u{1b}".into() }), "LINK DOWN: host key␛"),
+        ] {
+            let (words, role) = link_words(link.as_ref(), now);
+            assert_eq!(words, expect);
+            assert_eq!(role == Role::Bad, expect.starts_with("LINK"), "{expect}");
+        }
+    }
 }
