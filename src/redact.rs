@@ -30,10 +30,36 @@ pub fn is_secret_name(name: &str) -> bool {
             .any(|end| name.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with(['_', '.'])))
 }
 
-const SECRET_PARTS: &[&str] =
-    &["secret", "password", "passwd", "passphrase", "api_key", "apikey", "credential", "authorization", "private_key"];
-const SECRET_ENDS: &[&str] =
-    &["token", "auth", "cookie", "bearer", "pass", "pwd", "webhook", "webhook_url", "sshpass", "dsn"];
+const SECRET_PARTS: &[&str] = &[
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "api_key",
+    "apikey",
+    "credential",
+    "authorization",
+    "private_key",
+    "connection_string",
+    "access_key",
+    "account_key",
+    "authkey",
+];
+const SECRET_ENDS: &[&str] = &[
+    "token",
+    "auth",
+    "cookie",
+    "bearer",
+    "pass",
+    "pwd",
+    "webhook",
+    "webhook_url",
+    "sshpass",
+    "dsn",
+    "pw",
+    "tokens",
+    "http_basic",
+];
 
 /// Names that end like a secret and are parts of a model's vocabulary or of a tool's options.
 const PUBLIC_NAMES: &[&str] = &[

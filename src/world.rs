@@ -61,14 +61,25 @@ async fn run(hosts: Hosts, spec: JobSpec, context: JobContext) -> Result<(), Fai
         JobSpec::RunProcedure { case, procedure, phase, from } => {
             remote::execute::run(&case, &procedure, phase, from, &context).await
         }
-        JobSpec::Recall { case, plan, boots, arm } => {
+        JobSpec::Recall { case, plan, boots, processes, arm } => {
             let near = reach_all(&hosts, &case).await?;
-            recall::runner::run(&near, &plan, &boots, &arm, &context).await
+            let gone = || gone_boot(&case, &processes);
+            let met = recall::runner::Met { boots: &boots, arm: &arm, gone: &gone };
+            recall::runner::run(&near, &plan, met, &context).await
         }
         JobSpec::Micro { spec, device, checkpoint } => {
             micro(spec, device, checkpoint.map(PathBuf::from), &context).await
         }
     }
+}
+
+/// Why one of these server processes does not serve its target any more.
+///
+/// Only this machine's processes can be looked at while trials run.
+fn gone_boot(case: &Case, processes: &[(String, ProcessKey)]) -> Option<String> {
+    let local = |name: &str| case.target(name).is_some_and(Target::is_local);
+    let (target, key) = processes.iter().find(|(name, key)| local(name) && !remote::local::runs(*key))?;
+    Some(format!("pid {} of `{target}`, which was proven, is gone: somebody else stopped or restarted it", key.pid))
 }
 
 fn gone(error: EngineGone) -> Failure {

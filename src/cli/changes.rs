@@ -104,21 +104,22 @@ fn before(text: &str, now: &ZonedDateTime) -> Option<Timestamp> {
 
 /// Answers `changes` once every host was asked.
 pub fn answer(since: Timestamp, asked: Vec<Asked>, style: Style) -> Answer {
-    let answered = asked.iter().any(|a| a.history.is_ok());
+    let answered = asked.iter().all(|a| a.history.is_ok());
     let failures: Vec<String> = asked.iter().filter_map(|a| Some(a.history.as_ref().err()?.message.clone())).collect();
     let hint = asked.iter().find_map(|a| a.history.as_ref().err()?.hint.clone());
     let remarks: Vec<Diagnostic> = asked.iter().flat_map(remarks).collect();
     let report = report(since, asked);
-    let status = match (answered, report.changes.is_empty()) {
-        (false, _) => Status::World,
-        (true, false) => Status::Finding,
+    // A finding stands whoever else was silent; without one, a silent host leaves the question open.
+    let status = match (report.changes.is_empty(), answered) {
+        (false, _) => Status::Finding,
         (true, true) => Status::Done,
+        (true, false) => Status::World,
     };
     let answer = Answer::new(&report, status, text(&report, style)).diagnostics(remarks);
     if answered {
         return answer;
     }
-    let message = format!("no host of the case answered: {}", failures.join("; "));
+    let message = format!("not every host of the case answered: {}", failures.join("; "));
     answer.error(ErrorCode::Unreachable, message, hint)
 }
 

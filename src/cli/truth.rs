@@ -114,11 +114,15 @@ pub fn truth_report(state: &State) -> TruthReport {
     }
 }
 
-/// The exit status: a disagreement is a finding; nothing read at all is a failure of the world.
+/// The exit status: a disagreement is a finding; without one, a target that was not read is a failure of the world.
 pub fn status(report: &TruthReport) -> Status {
     if report.rows.iter().any(|r| is_disagreement(r.status)) {
         Status::Finding
-    } else if report.targets.iter().all(|t| t.at.is_none() || t.status == ServerStatus::Unknown) {
+    } else if report
+        .targets
+        .iter()
+        .any(|t| t.at.is_none() || matches!(t.status, ServerStatus::Unknown | ServerStatus::Down))
+    {
         Status::World
     } else {
         Status::Done
@@ -138,8 +142,11 @@ pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     match status {
         Status::World => answer.error(
             ErrorCode::Unreachable,
-            "no target could be read",
-            Some("check `host` and `url` of each target in the case".into()),
+            "not every target runs and could be read",
+            Some(
+                "check `host` and `url` of each target in the case; a server that is down has no process to read"
+                    .into(),
+            ),
         ),
         _ => answer,
     }
@@ -148,18 +155,24 @@ pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
 /// The table for people: disagreements first, what all layers agree on is only counted.
 pub fn text(report: &TruthReport, style: Style) -> String {
     let targets: Vec<Vec<Cell>> = report.targets.iter().map(target_cells).collect();
-    let mut shown: Vec<&TruthRow> = report.rows.iter().filter(|r| r.status != RowStatus::Agrees).collect();
+    // What only the process inherited, and defaults that nobody touched, are counted; what somebody wrote is shown.
+    let quiet =
+        |r: &&TruthRow| r.declared.is_none() && matches!(r.status, RowStatus::OneSource | RowStatus::DefaultInEffect);
+    let mut shown: Vec<&TruthRow> = report.rows.iter().filter(|r| !quiet(r)).collect();
     shown.sort_by_key(|r| (r.status, r.target.clone()));
     let rows: Vec<Vec<Cell>> = shown.iter().map(|r| row_cells(r)).collect();
-    let differ = report.rows.iter().filter(|r| r.status == RowStatus::Differs).count();
+    let differ = report.rows.iter().filter(|r| is_disagreement(r.status)).count();
     let unknown = report.rows.iter().filter(|r| r.status == RowStatus::UnknownBecause).count();
     let mut parts = vec![table(&["target", "status", "pid", "read at"], &[2], &targets, style)];
     if !rows.is_empty() {
         let heading = ["", "target", "name", "declared", "effective", "observed", "note"];
         parts.push(table(&heading, &[], &rows, style));
     }
+    let agree = report.rows.iter().filter(|r| r.status == RowStatus::Agrees).count();
+    let overridden = report.rows.iter().filter(|r| r.status == RowStatus::OverriddenBy).count();
     parts.push(format!(
-        "{differ} of {} values disagree, {unknown} could not be told, {} agree",
+        "{differ} of {} values disagree, {overridden} are overridden, {unknown} could not be told, {agree} agree; \
+         {} that one source alone speaks of are left out, `--json` has them",
         report.rows.len(),
         report.rows.len() - shown.len(),
     ));

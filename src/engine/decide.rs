@@ -170,7 +170,8 @@ fn toggle(turn: &mut Turn, command: &Command, patch: &str, target: Option<&str>,
     let case = case_of(&turn.state)?;
     let entry = case.patch(patch).ok_or_else(|| {
         let known: Vec<_> = case.patches.iter().map(|p| p.id.as_str()).collect();
-        Failure::new(format!("the case has no patch `{patch}`")).hint(format!("it has {}", known.join(", ")))
+        let hint = if known.is_empty() { "it names none".to_owned() } else { format!("it has {}", known.join(", ")) };
+        Failure::new(format!("the case has no patch `{patch}`")).hint(hint)
     })?;
     let targets: Vec<_> = entry
         .targets_in(&case)
@@ -228,7 +229,7 @@ fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&s
 
 fn recall(turn: &mut Turn, command: &Command, plan: &crate::engine::command::RecallPlan) -> Result<(), Failure> {
     let case = case_of(&turn.state)?;
-    let mut boots = Vec::new();
+    let (mut boots, mut processes) = (Vec::new(), Vec::new());
     let mut arm = BTreeMap::new();
     for target in case.targets.iter().filter(|t| t.role != crate::case::Role::Router) {
         let Some(boot) = turn.state.current_boot(&target.name) else {
@@ -238,10 +239,11 @@ fn recall(turn: &mut Turn, command: &Command, plan: &crate::engine::command::Rec
             )));
         };
         boots.push(boot.id);
+        processes.push((target.name.clone(), boot.proof.process));
         arm.extend(boot.proof.levels.iter().map(|(patch, level)| (format!("{patch}@{}", target.name), level.clone())));
     }
     let title = format!("recall at {} tokens", join_numbers(&plan.lengths));
-    turn.start(title, Some(command), JobSpec::Recall { case, plan: plan.clone(), boots, arm });
+    turn.start(title, Some(command), JobSpec::Recall { case, plan: plan.clone(), boots, processes, arm });
     Ok(())
 }
 

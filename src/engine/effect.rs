@@ -65,6 +65,8 @@ pub enum JobSpec {
         plan: RecallPlan,
         /// Boots that a request can meet.
         boots: Vec<BootId>,
+        /// The server processes of those boots, with their targets.
+        processes: Vec<(String, ProcessKey)>,
         /// Levels read back at those boots, for each `patch@target`.
         arm: BTreeMap<String, String>,
     },

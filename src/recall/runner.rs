@@ -58,19 +58,25 @@ impl Default for Settings {
     }
 }
 
+/// The deployment that the trials of a run meet.
+#[derive(Clone, Copy)]
+pub struct Met<'a> {
+    /// Boots that a request can meet.
+    pub boots: &'a [BootId],
+    /// Levels read back at those boots, for each `patch@target`.
+    pub arm: &'a BTreeMap<String, String>,
+    /// Why one of those boots does not run any more; `None` as long as they all do.
+    pub gone: &'a (dyn Fn() -> Option<String> + Sync),
+}
+
 /// Runs the trials of a plan. Returns early without an error when the job is cancelled, and when the budget of
 /// prompt tokens is spent, which is said.
 ///
 /// # Errors
-/// The case or plan cannot be used, the server cannot be reached or refuses for good, or nothing can be recorded.
-pub async fn run(
-    case: &Case,
-    plan: &RecallPlan,
-    boots: &[BootId],
-    arm: &BTreeMap<String, String>,
-    ctx: &JobContext,
-) -> Result<(), Failure> {
-    run_with(case, plan, boots, arm, &Settings::default(), ctx).await
+/// The case or plan cannot be used, a boot runs no more, the server cannot be reached or refuses for good, or nothing
+/// can be recorded.
+pub async fn run(case: &Case, plan: &RecallPlan, met: Met<'_>, ctx: &JobContext) -> Result<(), Failure> {
+    run_with(case, plan, met, &Settings::default(), ctx).await
 }
 
 /// The same as [`run`] with other settings.
@@ -80,8 +86,7 @@ pub async fn run(
 pub async fn run_with(
     case: &Case,
     plan: &RecallPlan,
-    boots: &[BootId],
-    arm: &BTreeMap<String, String>,
+    met: Met<'_>,
     settings: &Settings,
     ctx: &JobContext,
 ) -> Result<(), Failure> {
@@ -109,8 +114,7 @@ pub async fn run_with(
         budget: &case.budget,
         factors,
         tools,
-        boots,
-        arm,
+        met,
         model,
         ctx,
         total: keys.len() as u64,
@@ -174,8 +178,7 @@ struct Run<'a> {
     budget: &'a Budget,
     factors: Factors,
     tools: Option<Vec<Value>>,
-    boots: &'a [BootId],
-    arm: &'a BTreeMap<String, String>,
+    met: Met<'a>,
     model: String,
     ctx: &'a JobContext,
     total: u64,
@@ -246,6 +249,10 @@ impl Run<'_> {
     async fn trial(&self, key: TrialKey) -> Result<Step, Failure> {
         if let Some(limits) = &self.budget.pause_when {
             pause::until_calm(&self.client, limits, self.settings.poll, self.ctx, |phase| self.show(&phase)).await?;
+        }
+        if let Some(why) = (self.met.gone)() {
+            let message = format!("{why}; its trials would be booked on another server");
+            return Err(Failure::new(message).hint("read the target again, so that the server that runs now is met"));
         }
         self.show(&phase(&key));
         let fitted = match fit(&self.client, &key, self.style()).await {
@@ -333,12 +340,14 @@ impl Run<'_> {
             }
             Err(why) => (ChatAnswer::default(), (Outcome::Void { why }, None)),
         };
+        // An answer that came while the server was exchanged says nothing about either.
+        let outcome = (self.met.gone)().map_or(outcome, |why| Outcome::Void { why });
         self.note_unexpected_hit(&answer).await?;
         let mut trial = Trial {
             id: TrialId(0),
             at: Timestamp::now(),
-            boots: self.boots.to_vec(),
-            arm: self.arm.clone(),
+            boots: self.met.boots.to_vec(),
+            arm: self.met.arm.clone(),
             factors: self.factors.levels.clone(),
             key: key.clone(),
             prompt_tokens: answer.prompt_tokens,

@@ -1,5 +1,5 @@
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -180,7 +180,7 @@ async fn run_plan_with(case: &Case, plan: &RecallPlan, settings: Settings) -> Ra
     let arm = BTreeMap::from([("triton-indexer@lab".to_owned(), "on".to_owned())]);
     let (result, (trials, said, live)) = tokio::join!(
         async {
-            let result = run_with(case, plan, &boots, &arm, &settings, &ctx).await;
+            let result = run_with(case, plan, Met { boots: &boots, arm: &arm, gone: &|| None }, &settings, &ctx).await;
             let store = ctx.blobs.clone();
             drop(ctx);
             (result, store)
@@ -385,6 +385,30 @@ async fn a_pause_limit_that_cannot_be_kept_ends_the_run() {
 }
 
 #[tokio::test]
+async fn a_server_that_somebody_exchanged_gets_no_trial_on_the_old_boot() {
+    let (url, _server) = serve(Model::Remembers).await;
+    let dir = tempfile::tempdir().unwrap();
+    let (ctx, ends) = context(dir.path()).unwrap();
+    let (case, plan, arm) = (case(&url), plan(1), BTreeMap::new());
+    let looks = AtomicUsize::new(0);
+    // Seen before and after the first trial, and before the second; exchanged while that one is asked.
+    let gone = || (looks.fetch_add(1, Ordering::SeqCst) >= 3).then(|| "pid 7 of `lab` is gone".to_owned());
+    let met = Met { boots: &[BootId(3)], arm: &arm, gone: &gone };
+    let (result, (trials, ..)) = tokio::join!(
+        async {
+            let result = run_with(&case, &plan, met, &settings(), &ctx).await;
+            drop(ctx);
+            result
+        },
+        collect(ends)
+    );
+    assert!(result.unwrap_err().message.contains("pid 7 of `lab` is gone"));
+    assert_eq!(trials.len(), 2);
+    assert!(!matches!(trials[0].outcome, Outcome::Void { .. }));
+    assert!(matches!(&trials[1].outcome, Outcome::Void { why } if why.contains("pid 7")), "{:?}", trials[1].outcome);
+}
+
+#[tokio::test]
 async fn a_cancel_ends_the_run_at_once() {
     let (url, _server) = serve(Model::Stalls).await;
     let dir = tempfile::tempdir().unwrap();
@@ -393,10 +417,11 @@ async fn a_cancel_ends_the_run_at_once() {
     let started = Instant::now();
     let (case, plan) = (case(&url), plan(4));
     let (slow, arm) = (Settings::default(), BTreeMap::new());
-    let (result, ()) = tokio::join!(run_with(&case, &plan, &[], &arm, &slow, &ctx), async {
-        tokio::time::sleep(Duration::from_millis(60)).await;
-        cancel.cancel();
-    });
+    let (result, ()) =
+        tokio::join!(run_with(&case, &plan, Met { boots: &[], arm: &arm, gone: &|| None }, &slow, &ctx), async {
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            cancel.cancel();
+        });
     assert_eq!(result, Ok(()));
     assert!(started.elapsed() < Duration::from_mins(1));
     drop(ctx);

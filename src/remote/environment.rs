@@ -27,7 +27,8 @@ pub struct Difference {
 /// `assigned` are the names that the script or its override assigns: where the shell became the server, what it was
 /// started with shows only beside them.
 pub fn of(running: &Running, assigned: &BTreeSet<String>) -> Difference {
-    let own: BTreeMap<String, String> = std::env::vars().collect();
+    let text = |t: std::ffi::OsString| t.to_string_lossy().into_owned();
+    let own: BTreeMap<String, String> = std::env::vars_os().map(|(n, v)| (text(n), text(v))).collect();
     if let Some(launcher) = &running.launcher
         && let Ok(environ) = local::environ(launcher.key.pid)
     {
@@ -89,12 +90,21 @@ const OF_A_SHELL: &[&str] = &[
     "NO_COLOR",
     "CLICOLOR",
     "SHELL",
+    "HISTFILE",
+    "HISTSIZE",
+    "HISTCONTROL",
+    "XDG_RUNTIME_DIR",
+    "XDG_SEAT",
+    "XDG_VTNR",
+    "XDG_CURRENT_DESKTOP",
 ];
 const OF_A_SHELL_BEGIN: &[&str] =
-    &["SSH_", "XDG_", "TMUX", "TERM_PROGRAM", "SUDO_", "HIST", "PATCHBENCH_", "CARGO", "RUST", "NEXTEST", "BASH_FUNC_"];
+    &["SSH_", "XDG_SESSION_", "TMUX", "TERM_PROGRAM", "SUDO_", "PATCHBENCH_", "BASH_FUNC_", "CARGO_", "NEXTEST"];
 
 fn matters(name: &str) -> bool {
-    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty();
     let shells = OF_A_SHELL.contains(&name) || OF_A_SHELL_BEGIN.iter().any(|p| name.starts_with(p));
     plain && name != MARK && !shells
 }
@@ -133,7 +143,8 @@ mod tests {
             ("HF_TOKEN=hf_abcdefghijkl", "", &[], "!HF_TOKEN"),
             ("HF_TOKEN=hf_abcdefghijkl", "HF_TOKEN=hf_abcdefghijkl", &[], ""),
             ("", "HF_TOKEN=hf_abcdefghijkl", &[], "-HF_TOKEN"),
-            ("BASH_FUNC_x%%=1 A-B=1", "", &[], ""),
+            ("BASH_FUNC_x%%=1 A-B=1 1A=1", "", &[], ""),
+            ("XDG_CACHE_HOME=/nvme RUST_LOG=debug XDG_SESSION_ID=3", "", &[], "RUST_LOG=debug XDG_CACHE_HOME=/nvme"),
         ] {
             check(was, own, assigned, expect);
         }

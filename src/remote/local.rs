@@ -127,7 +127,9 @@ fn started_with(pid: u32, name: &str) -> Option<String> {
 
 /// Paths of the traces of our starts of which any process still lives, by the mark that each of them carries.
 pub fn living_runs() -> BTreeSet<String> {
-    processes().iter().filter(|p| p.runs()).filter_map(|p| started_with(p.key.pid, MARK)).collect()
+    let mine: BTreeSet<u32> = lineage(std::process::id()).iter().map(|p| p.key.pid).collect();
+    let others = processes().into_iter().filter(|p| p.runs() && !p.has_terminal && !mine.contains(&p.key.pid));
+    others.filter_map(|p| started_with(p.key.pid, MARK)).collect()
 }
 
 /// The live processes of a start, but for the shell that leads it: its session, what carries its mark, and
@@ -135,9 +137,10 @@ pub fn living_runs() -> BTreeSet<String> {
 /// its parent too.
 pub fn members(run: &str, leader: Option<ProcessKey>) -> Vec<ProcessInfo> {
     let all = processes();
-    // The number of a leader that is gone is that of its session as long as a member lives.
-    let session = leader.filter(|l| process(l.pid).is_none_or(|p| p.key == *l)).map(|l| l.pid);
-    let own = |p: &ProcessInfo| Some(p.session) == session || started_with(p.key.pid, MARK).as_deref() == Some(run);
+    // Once its leader is gone, a session's number may be that of somebody else's; the mark alone counts then.
+    let session = leader.filter(|l| process(l.pid).is_some_and(|p| p.key == *l)).map(|l| l.pid);
+    let marked = |p: &ProcessInfo| !p.has_terminal && started_with(p.key.pid, MARK).as_deref() == Some(run);
+    let own = |p: &ProcessInfo| Some(p.session) == session || marked(p);
     let mut ours: BTreeSet<u32> = all.iter().filter(|p| own(p)).map(|p| p.key.pid).collect();
     loop {
         let children: Vec<u32> =
@@ -148,7 +151,17 @@ pub fn members(run: &str, leader: Option<ProcessKey>) -> Vec<ProcessInfo> {
         ours.extend(children);
     }
     let is_leader = |p: &ProcessInfo| leader.is_some_and(|l| l == p.key);
+    // This program itself may have been started from within a server's environment.
+    for own in lineage(std::process::id()) {
+        ours.remove(&own.key.pid);
+    }
     all.into_iter().filter(|p| ours.contains(&p.key.pid) && p.runs() && !is_leader(p)).collect()
+}
+
+/// The user that a process runs as; `None` where it is gone.
+pub fn user(pid: u32) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some(fs_err::metadata(format!("/proc/{pid}")).ok()?.uid())
 }
 
 /// What tells one boot of this machine from another; `None` where `/proc` does not say.
@@ -254,6 +267,7 @@ pub async fn shell(script: &str, timeout_s: f64, cancel: &CancellationToken) -> 
     let child = tokio::process::Command::new("sh")
         .arg("-c")
         .arg(script)
+        .env_remove(MARK)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -18,6 +18,8 @@ pub struct ProcessInfo {
     pub ppid: u32,
     /// Session: the pid of the process that called `setsid`.
     pub session: u32,
+    /// Whether it has a controlling terminal, as a person's shell has and a server has not.
+    pub has_terminal: bool,
     /// State letter; `Z` is a zombie, which runs no more.
     pub state: char,
     /// Short name; up to 15 bytes, chosen by the process.
@@ -44,6 +46,7 @@ pub fn stat(bytes: &[u8]) -> Option<ProcessInfo> {
         key: ProcessKey { pid, start_ticks: fields.get(19)?.parse().ok()? },
         ppid: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
+        has_terminal: *fields.get(4)? != "0",
         state: fields.first()?.chars().next()?,
         comm,
     })

@@ -73,6 +73,19 @@ pub async fn plan_in(
         .map_err(|e| Failure::new(format!("planning broke off: {e}")))?
 }
 
+/// A server of another user would come back as ours, with other rights and another home.
+fn check_user(running: &Running, target: &str) -> Result<(), Failure> {
+    let pid = running.process.key.pid;
+    let ours = rustix::process::getuid().as_raw();
+    match local::user(pid) {
+        Some(uid) if uid != ours => Err(Failure::new(format!(
+            "`{target}` runs as user {uid} (pid {pid}), and a start from here would run it as user {ours}"
+        ))
+        .hint("run patchbench as the user who runs the server")),
+        _ => Ok(()),
+    }
+}
+
 /// The host as it is at the moment of planning.
 struct World {
     script: String,
@@ -195,6 +208,9 @@ fn look(target: &Target, overrides: &str) -> Result<World, Failure> {
     let declared = script::declared(&script::parse(&text)?, script, Some(port));
     let marks = Marks { script, overrides, argv: &declared.argv };
     let running = owner::running(&target.name, port, &marks)?;
+    if let Some(running) = &running {
+        check_user(running, &target.name)?;
+    }
     let loading = if running.is_none() { loading_start(overrides, &target.name, script) } else { None };
     let environment = match &running {
         Some(running) => environment_of(running, &declared, script, port)?,
@@ -204,13 +220,19 @@ fn look(target: &Target, overrides: &str) -> Result<World, Failure> {
 }
 
 fn environment_of(running: &Running, declared: &Declared, script: &str, port: u16) -> Result<Difference, Failure> {
-    let mut assigned: BTreeSet<String> = declared.variables.keys().cloned().collect();
+    let mut assigned = assigned_names(declared);
     if let Some(file) = running.started_from.as_deref().filter(|f| *f != script)
         && let Ok(text) = read_script(file)
     {
-        assigned.extend(script::declared(&script::parse(&text)?, file, Some(port)).variables.into_keys());
+        assigned.extend(assigned_names(&script::declared(&script::parse(&text)?, file, Some(port))));
     }
     Ok(environment::of(running, &assigned))
+}
+
+/// Names whose value the script alone decides: what it makes of an inherited value (`X=${X:-1}`) is not among them.
+fn assigned_names(declared: &Declared) -> BTreeSet<String> {
+    let decided = |value: &Option<Text>| value.as_ref().is_none_or(|v| v.known().is_some());
+    declared.variables.iter().filter(|(_, v)| decided(&v.value)).map(|(name, _)| name.clone()).collect()
 }
 
 /// Refuses a start that could not give the server a secret that it was started with.
@@ -422,12 +444,18 @@ impl Plan<'_> {
         self.steps.push(Step {
             name: "stop".into(),
             check: gone(0.0),
-            apply: Self::shell(shell_text::stop(pid, start_ticks), 60.0),
+            apply: Self::shell(shell_text::stop(&self.keys_of(running)), 90.0),
             undo: Some(Self::shell(undo, 30.0)),
             undo_proof: Some(proof),
             proof: gone(5.0),
         });
         Ok(())
+    }
+
+    /// The processes that a stop ends: first the shell that would start the server again, then the server.
+    fn keys_of(&self, running: &Running) -> Vec<ProcessKey> {
+        let wrapper = running.launcher.as_ref().map(|l| l.key);
+        wrapper.into_iter().chain([running.process.key]).collect()
     }
 
     /// Ends a start that is still loading.

@@ -21,6 +21,7 @@ use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, Pr
 use crate::redact;
 use crate::serving::client::Client;
 use crate::truth::flags;
+use crate::truth::survey::recognise::is_server_command;
 use crate::untrusted::Untrusted;
 
 /// Log lines that a failure shows.
@@ -139,7 +140,18 @@ pub(crate) fn target_process(target: &Target, port: u16, overrides: &str) -> Res
     }
     match local::port_owner(port) {
         PortOwner::Nobody => Ok(None),
-        PortOwner::Process(process) => Ok(Some(process)),
+        PortOwner::Process(process) => {
+            // A forwarder, such as docker's, owns ports too, and its environment is not the server's.
+            let pid = process.key.pid;
+            let line = local::cmdline(pid);
+            let words = line.as_ref().ok().and_then(|l| l.words().ok());
+            if words.is_some_and(|w| is_server_command(&super::argv::known(w))) {
+                return Ok(Some(process));
+            }
+            let who = owner::describe(pid);
+            Err(Failure::new(format!("port {port} of `{}` is owned by no known model server: {who}", target.name))
+                .hint("name the target's `launch_script`, so that its server can be told from others"))
+        }
         PortOwner::Unknown(Unknown(why)) => Err(Failure::new(why)),
     }
 }

@@ -1,7 +1,7 @@
 //! The POSIX shell texts of a change. Pure: each text is shown, journaled and run exactly as built here.
 
 use super::script::Override;
-use crate::engine::procedure::Failure;
+use crate::engine::procedure::{Failure, ProcessKey};
 
 /// Where one start leaves its traces: `RUN.pid` (pid, start ticks and boot id of the shell that leads it),
 /// `RUN.offset` (length of the log before it) and `RUN.exit` (exit status).
@@ -37,15 +37,18 @@ const BELONG: &str = r#"boot=$(cat /proc/sys/kernel/random/boot_id)
 pid= ticks= of=; [ ! -s "$run.pid" ] || read -r pid ticks of <"$run.pid"
 # Pids of another boot of the host, or of a reused number, are nobody's.
 leads() { [ -n "$pid" ] && [ "$of" = "$boot" ] && [ "$(ticks "$pid")" = "$ticks" ]; }
-session() { now=$(ticks "$pid"); [ "$of" = "$boot" ] && { [ -z "$now" ] || [ "$now" = "$ticks" ]; } && echo "$pid"; }
+# Once its leader is gone, a session's number may be that of somebody else's; the mark alone counts then.
+session() { leads && echo "$pid"; }
 members() {
   { grep -slzxF "PATCHBENCH_RUN=$run" /proc/[0-9]*/environ | sed 's|/proc/\([0-9]*\)/.*|\1 mark|'
     cat /proc/[0-9]*/stat 2>/dev/null | sed 's/^\([0-9]*\) .*) /\1 /'; } |
-    awk -v session="$(session)" '
-      $2 == "mark" { ours[$1]; next }
-      { state[$1] = $2; parent[$1] = $3; if (session != "" && $5 == session) ours[$1] }
+    awk -v session="$(session)" -v self="$$" '
+      $2 == "mark" { marked[$1]; next }
+      # A process with a terminal is a person, whatever it inherited.
+      { state[$1] = $2; parent[$1] = $3; if ((session != "" && $5 == session) || (($1 in marked) && $6 == 0)) ours[$1] }
       END {
         do { more = 0; for (p in parent) if (!(p in ours) && (parent[p] in ours)) { ours[p]; more = 1 } } while (more)
+        for (p = self; p in parent; p = parent[p]) delete ours[p]
         for (p in state) if ((p in ours) && p != session && state[p] != "Z") print p
       }'
 }"#;
@@ -96,27 +99,35 @@ pub(super) fn override_stands(made: &Override, file: &str) -> Result<String, Fai
     Ok(format!("[ -r {file} ] && [ \"$(cksum <{file})\" = '{}' ]", cksum(made.text.as_bytes())))
 }
 
-/// Ends exactly this process: asks, waits, and only then forces.
-pub(super) fn stop(pid: u32, ticks: u64) -> String {
+/// Ends exactly these processes, in this order: asks, waits, and only then forces.
+pub(super) fn stop(keys: &[ProcessKey]) -> String {
+    let is = |k: &ProcessKey| format!("[ \"$(ticks {})\" = {} ]", k.pid, k.start_ticks);
+    let any: Vec<String> = keys.iter().map(is).collect();
+    let kill = |signal: &str| -> String {
+        keys.iter().map(|k| format!("{} && kill -{signal} {}", is(k), k.pid)).collect::<Vec<_>>().join("\n")
+    };
     format!(
         "{TICKS}\n\
-         runs() {{ [ \"$(ticks {pid})\" = {ticks} ]; }}\n\
+         runs() {{ {any}; }}\n\
          runs || exit 0\n\
-         kill -TERM {pid}\n\
+         {term}\n\
          i=0; while runs && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done\n\
          # Still there after 30 s.\n\
-         runs && echo 'did not end within 30 s of SIGTERM: SIGKILL' && kill -KILL {pid}\n\
+         runs && {{ echo 'did not end within 30 s of SIGTERM: SIGKILL'\n\
+         {kill}\n\
+         }}\n\
          i=0; while runs && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
-         ! runs"
+         ! runs",
+        any = any.join(" || "),
+        term = kill("TERM"),
+        kill = kill("KILL"),
     )
 }
 
 /// Starts a script detached from this program.
 pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
-    let mut words = vec!["bash".to_owned()];
-    for option in start.options {
-        words.push(quote(option)?);
-    }
+    let options: Result<String, Failure> = start.options.iter().map(|o| Ok(format!(" {}", quote(o)?))).collect();
+    let options = options?;
     let (run, runs) = (quote(start.run)?, start.run.rsplit_once('/').map_or(".", |(folder, _)| folder));
     let (file, gone) = (quote(start.file)?, quote(&format!("{} cannot be read", start.file))?);
     let remarks: String = start.remarks.iter().flat_map(|r| ["# ".to_owned(), one_line(r), "\n".to_owned()]).collect();
@@ -131,29 +142,33 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
          listens && {{ echo 'port {port} is in use' >&2; exit 1; }}\n\
          mkdir -p {runs} && cd {folder} && : >>{log} || exit 1\n\
          rm -f {run}.exit {run}.pid; wc -c <{log} >{run}.offset\n\
-         {remarks}{environment}\
+         {remarks}bash=$(command -v bash) || {{ echo 'bash is not there' >&2; exit 1; }}\n\
          {MARK}={run} setsid nohup sh -c '\n\
          \x20 echo \"$$ $(sed \"s/.*) //\" /proc/$$/stat | cut -d \" \" -f 20) $(cat /proc/sys/kernel/random/boot_id)\" >\"$2.pid\"\n\
-         \x20 {bash} \"$1\"\n\
+         \x20 {environment}\"$3\"{options} \"$1\"\n\
          \x20 echo $? >\"$2.exit\"\n\
-         ' patchbench {file} {run} >>{log} 2>&1 </dev/null &\n\
+         ' patchbench {file} {run} \"$bash\" >>{log} 2>&1 </dev/null &\n\
          i=0; while [ ! -s {run}.pid ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i+1)); done\n\
          [ -s {run}.pid ]",
         port = start.port,
         runs = quote(runs)?,
         folder = quote(start.folder)?,
         log = quote(start.log)?,
-        environment = environment(start.environment)?,
-        bash = words.join(" ").replace('\'', "'\\''"),
+        environment = environment(start.environment)?.replace('\'', "'\\''"),
+        options = options.replace('\'', "'\\''"),
     ))
 }
 
+/// `env` with what the script alone must find; the shell that starts it keeps its own.
 fn environment(variables: &[(String, Option<String>)]) -> Result<String, Failure> {
-    let line = |(name, value): &(String, Option<String>)| match value {
-        Some(value) => Ok(format!("export {name}={}\n", quote(value)?)),
-        None => Ok(format!("unset {name}\n")),
+    let word = |(name, value): &(String, Option<String>)| match value {
+        Some(value) => Ok(format!("{} ", quote(&format!("{name}={value}"))?)),
+        None => Ok(format!("-u {name} ")),
     };
-    variables.iter().map(line).collect()
+    // Options of `env` come first.
+    let (gone, set): (Vec<_>, Vec<_>) = variables.iter().partition(|(_, value)| value.is_none());
+    let words: Result<String, Failure> = gone.into_iter().chain(set).map(word).collect();
+    Ok(if variables.is_empty() { String::new() } else { format!("env {}", words?) })
 }
 
 fn one_line(text: &str) -> String {
@@ -201,7 +216,7 @@ pub(super) fn end_start(run: &str) -> Result<String, Failure> {
 pub(super) fn tidy(stem: &str, run: &str, aside: &str, keep: &str) -> Result<String, Failure> {
     Ok(format!(
         "for f in {stem}*; do case $f in {run}.*) ;; *) rm -f \"$f\" ;; esac; done\n\
-         for f in {aside}*.sh.retired; do [ \"$f\" = {keep} ] || rm -f \"$f\"; done",
+         for f in {aside}*.sh {aside}*.sh.retired; do [ \"$f\" = {keep} ] || rm -f \"$f\"; done",
         stem = quote(stem)?,
         run = quote(run)?,
         aside = quote(aside)?,

@@ -28,6 +28,7 @@ use crate::remote::probe::{self, Ask};
 use crate::remote::proc::{Cmdline, Environ, Unknown};
 use crate::remote::{Folders, http, levels};
 use crate::truth::declared::Declared;
+use crate::truth::survey::recognise::is_model_server;
 use crate::untrusted::Untrusted;
 
 /// How many bytes of a log's end come with the probe.
@@ -123,6 +124,8 @@ struct Seen {
     diagnostics: Vec<Diagnostic>,
     /// Whether the host answered.
     reached: bool,
+    /// Whether the owner of the port may be a forwarder, of which no level can be read.
+    doubtful: bool,
 }
 
 #[derive(Default)]
@@ -205,26 +208,22 @@ fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
     let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
     match owner::running(answer, &target.name, port, &marks) {
         Ok(Some(own)) => look_at_server(&mut seen, answer, target, overrides, own),
-        Ok(None) => seen.owner = Owner::Nobody,
+        Ok(None) => {
+            seen.owner = Owner::Nobody;
+            return seen;
+        }
         Err(failure) => {
             let told = matches!(answer.ports.get(&port), Some(PortOwners::Processes(_)));
             seen.owner = if told { Owner::Stranger } else { Owner::NotRead };
             seen.say("port-owner", failure, &target.url);
         }
     }
+    look_at_log(&mut seen, answer, target);
     seen
 }
 
 /// What the host shows beside the declaration and the process: log, checkpoint, installed source, cards.
 fn look_around(seen: &mut Seen, answer: &Probe, target: &Target) {
-    match layers::log(answer, target) {
-        Ok((source, text)) => seen.layers.seen.add_log(&source, &text),
-        Err(said) => seen.take([said]),
-    }
-    if layers::journal_is_cut(answer) {
-        let message = "the journal is longer than what was read of it: lines of the start may be missing";
-        seen.diagnostics.push(Diagnostic::warning("journal-cut", message).at(target.name.clone()));
-    }
     match layers::checkpoint(answer, target) {
         Ok(config) => seen.layers.checkpoint = config,
         Err(said) => seen.take([said]),
@@ -232,6 +231,20 @@ fn look_around(seen: &mut Seen, answer: &Probe, target: &Target) {
     seen.layers.installed = layers::installed(answer, target);
     seen.layers.capability = layers::capability(answer);
     seen.layers.engine = Some(target.engine);
+}
+
+/// The log of the server that runs: of one that is gone, it would speak of another process.
+fn look_at_log(seen: &mut Seen, answer: &Probe, target: &Target) {
+    match layers::log(answer, target) {
+        Ok((source, text)) => seen.layers.seen.add_log(&source, &text),
+        Err(said) => seen.take([said]),
+    }
+    if let Some(what) = layers::log_is_cut(answer, target) {
+        let message = format!("{what}: lines of the start may be missing");
+        let remark = Diagnostic { severity: Severity::Info, ..Diagnostic::warning("log-cut", message) };
+        seen.diagnostics.push(remark.at(target.name.clone()));
+    }
+    seen.take(layers::needs_reload(answer));
 }
 
 fn say_skew(seen: &mut Seen, answer: &Probe, target: &Target) {
@@ -266,11 +279,12 @@ fn look_at_server(seen: &mut Seen, answer: &Probe, target: &Target, overrides: &
         seen.say("process-unread", failure, &format!("/proc/{pid}/cmdline"));
     }
     if let Some(title) = &own.by_port_alone {
-        let message = format!(
-            "pid {pid} is taken for the server because it owns the port: its arguments are overwritten by `{}`",
-            Untrusted::from(title.as_str()).visible(60)
-        );
+        let shown = Untrusted::from(title.as_str()).visible(60);
+        let message =
+            format!("pid {pid} (`{shown}`) is taken for the server because it owns the port, and nothing else tells");
         seen.say("port-alone", Failure::new(message), &target.url);
+        // A forwarder owns ports too, and its variables are not the server's.
+        seen.doubtful = !is_model_server(answer, pid) && matches!(cmdline, Ok(Cmdline::Words(_)));
     }
     if let Some(file) = own.started_from.as_deref().filter(|f| f.starts_with(overrides)) {
         let mut said = Vec::new();
@@ -366,14 +380,20 @@ fn rows(seen: &Seen, patches: &[&Patch]) -> Vec<super::Row> {
 
 type Levels = BTreeMap<String, Option<String>>;
 
+fn unknown_levels(patches: &[&Patch], why: &str) -> (Levels, BTreeMap<String, String>) {
+    let levels = patches.iter().map(|p| (p.id.clone(), None)).collect();
+    (levels, patches.iter().map(|p| (p.id.clone(), why.to_owned())).collect())
+}
+
 /// The level of each patch, read where its switch shows: a variable in the newest block that can be read, a
 /// flag in the server's command line.
 fn patch_levels(seen: &Seen, patches: &[&Patch]) -> (Levels, BTreeMap<String, String>) {
     let Some((pid, _, cmdline)) = &seen.layers.process else {
-        let none = patches.iter().map(|p| (p.id.clone(), None)).collect();
-        let why = patches.iter().map(|p| (p.id.clone(), "no process was read".to_owned())).collect();
-        return (none, why);
+        return unknown_levels(patches, "no process was read");
     };
+    if seen.doubtful {
+        return unknown_levels(patches, "the process that owns the port is not known to be the server");
+    }
     let mut levels = BTreeMap::new();
     let mut sources = BTreeMap::new();
     for patch in patches {

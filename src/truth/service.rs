@@ -116,10 +116,18 @@ pub fn evidence(probe: &Probe, server: u32) -> Evidence {
 
 /// The block of the server's resource tracker, where it has one that can be read.
 pub fn tracker(probe: &Probe, server: u32) -> Option<Evidence> {
+    let below = |pid: u32, above: u32| lineage(probe, pid).iter().any(|(p, _)| *p == above);
+    let all: Vec<(&u32, &Process)> = probe.processes.iter().filter(|(_, p)| is_tracker(p)).collect();
     let root = root(probe, server);
-    let mine = |pid: u32| lineage(probe, pid).iter().any(|(p, _)| *p == root || *p == server);
-    let (pid, process) = probe.processes.iter().find(|(pid, p)| is_tracker(p) && p.environ.is_ok() && mine(**pid))?;
-    Some(Evidence { pid: *pid, origin: Origin::Tracker, environ: process.environ.clone() })
+    let own = all.iter().find(|(pid, _)| below(**pid, server));
+    // One launcher may start several servers, each with a tracker: beside the server, only a single one is surely its.
+    let near: Vec<_> = all.iter().filter(|(pid, _)| below(**pid, root)).collect();
+    let (pid, process) = own.or(match near[..] {
+        [only] => Some(only),
+        _ => None,
+    })?;
+    process.environ.as_ref().ok()?;
+    Some(Evidence { pid: **pid, origin: Origin::Tracker, environ: process.environ.clone() })
 }
 
 fn is_tracker(process: &Process) -> bool {

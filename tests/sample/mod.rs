@@ -13,7 +13,7 @@ use patchbench::engine::command::Command;
 use patchbench::engine::diagnostic::Diagnostic;
 use patchbench::engine::ids::{BootId, JobId, ProcedureId, ProposalId, TrialId};
 use patchbench::engine::input::{Actor, ActorRole, JobOutcome};
-use patchbench::engine::live::{Live, LinkState};
+use patchbench::engine::live::{LinkState, Live};
 use patchbench::engine::procedure::{
     Action, BootExpectation, BootProof, Evidence, Failure, Procedure, ProcessKey, Purpose, Readback, Step,
 };

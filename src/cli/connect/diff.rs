@@ -45,10 +45,16 @@ fn side(context: &Context, name: &str) -> Result<Arc<TargetTruth>, Failed> {
         let failed = Failed::usage(ErrorCode::Usage, format!("`{place}` has no target `{wanted}`"));
         return Err(failed.hint(format!("it has {}", known.join(", "))));
     };
-    entry.truth.clone().ok_or_else(|| {
-        Failed::world(ErrorCode::Unreachable, format!("`{wanted}` of `{place}` was never read"))
-            .hint("`patchbench truth CASE --session` reads and keeps it")
-    })
+    let Some(truth) = entry.truth.clone() else {
+        return Err(Failed::world(ErrorCode::Unreachable, format!("`{wanted}` of `{place}` was never read"))
+            .hint("`patchbench truth CASE --session` reads and keeps it"));
+    };
+    // Without a process, everything of the other side would look like a difference.
+    if truth.process.is_none() {
+        return Err(Failed::world(ErrorCode::Unreachable, format!("no process of `{wanted}` of `{place}` was read"))
+            .hint("`patchbench truth` says why"));
+    }
+    Ok(truth)
 }
 
 fn live(context: &Context, path: &Path) -> Result<State, Failed> {

@@ -41,7 +41,7 @@ pub fn init(context: &Context, args: &InitArgs) -> Result<Answer, Failed> {
     if prints {
         return Ok(init::answer(&survey, text, None, context.style));
     }
-    write(&args.out, &text)?;
+    write(&args.out, &text, args.force)?;
     Ok(init::answer(&survey, text, Some(&args.out), context.style))
 }
 
@@ -72,13 +72,14 @@ async fn look(context: &Context, place: &Place) -> Result<Survey, Failed> {
 }
 
 /// Whole or not at all.
-fn write(path: &Path, text: &str) -> Result<(), Failed> {
+fn write(path: &Path, text: &str, force: bool) -> Result<(), Failed> {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wrong = |e: std::io::Error| {
         Failed::world(ErrorCode::Io, format!("`{}` cannot be written: {e}", path.display())).hint("give `--out FILE`")
     };
     let mut file = tempfile::NamedTempFile::new_in(folder).map_err(wrong)?;
     file.write_all(text.as_bytes()).map_err(wrong)?;
-    file.persist(path).map_err(|e| wrong(e.error))?;
-    Ok(())
+    // Somebody may have written one while the host was asked.
+    let kept = if force { file.persist(path) } else { file.persist_noclobber(path) };
+    kept.map(|_| ()).map_err(|e| wrong(e.error))
 }

@@ -69,6 +69,9 @@ need() {
     return 1
 }
 
+# clean COMMAND...: its output alone where it ends well; its complaint where it does not.
+clean() { "$@" 2> /dev/null || "$@" 2>&1 > /dev/null; }
+
 contents() { head -c "$2" -- "$1"; }
 
 slurp() {

@@ -47,8 +47,8 @@ pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Res
     let own = |started_from, by_port_alone| Ok(Some(Own { key, started_from, by_port_alone }));
     match owner::recognise(target, &kin, marks, &text) {
         Some(known) => return own(known.started_from, None),
-        // Without a script that declares a server, the port's word is all there is.
-        None if marks.argv.is_empty() || in_unit(probe, process) => return own(None, None),
+        None if in_unit(probe, process) => return own(None, None),
+        None if marks.argv.is_empty() => return own(None, Some(shown(process).visible(80))),
         None => {}
     }
     match &process.cmdline {

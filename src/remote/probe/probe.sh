@@ -60,8 +60,8 @@ properties=Id,LoadState,ActiveState,SubState,Result,MainPID,ExecMainStartTimesta
 
 unit_facts() {
     need unit.show systemctl || return 0
-    take unit.show 131072 timeout 10 systemctl show --all --no-pager -p "$properties" -- "$unit"
-    take unit.cat 262144 timeout 10 systemctl cat --no-pager -- "$unit"
+    take unit.show 131072 clean timeout 10 systemctl show --all --no-pager -p "$properties" -- "$unit"
+    take unit.cat 262144 clean timeout 10 systemctl cat --no-pager -- "$unit"
     shown=$(timeout 10 systemctl show --no-pager -p InvocationID,ControlGroup,EnvironmentFiles,MainPID,ExecStart -- "$unit" 2> /dev/null)
     while IFS= read -r line; do
         case $line in
@@ -86,7 +86,7 @@ $shown
 EOT
     if need journal journalctl; then
         if [ -n "$invocation" ]; then
-            take journal 524288 timeout 15 journalctl "_SYSTEMD_INVOCATION_ID=$invocation" -o json --all --no-pager -n "$lines"
+            take journal 524288 clean timeout 15 journalctl "_SYSTEMD_INVOCATION_ID=$invocation" -o json --all --no-pager -n "$lines"
         else
             take journal 128 no_invocation
         fi
@@ -198,9 +198,9 @@ had=
 
 gpu_facts() {
     need gpu.list nvidia-smi || return 0
-    take gpu.list 65536 timeout 10 nvidia-smi --format=csv,noheader,nounits \
+    take gpu.list 65536 clean timeout 10 nvidia-smi --format=csv,noheader,nounits \
         --query-gpu=index,uuid,name,driver_version,memory.total,memory.used,utilization.gpu,temperature.gpu,compute_cap
-    take gpu.apps 65536 timeout 10 nvidia-smi --format=csv,noheader,nounits --query-compute-apps=pid,gpu_uuid,used_memory
+    take gpu.apps 65536 clean timeout 10 nvidia-smi --format=csv,noheader,nounits --query-compute-apps=pid,gpu_uuid,used_memory
 }
 
 main "$@" < /dev/null

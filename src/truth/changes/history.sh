@@ -306,10 +306,11 @@ checkout_history() {
         emit "$t.dirty" unread no-command ''
     else
         take "$t.reflog" 524288 quiet_git log -g -n 1000 --no-show-signature --date=raw --format='%h %gd %gs' HEAD
-        filters=
+        filters= odd=
         while IFS= read -r key; do
             case $key in
                 '') ;;
+                *=*) odd=yes ;;
                 *.required) filters="$filters$nl$key=false" ;;
                 *) filters="$filters$nl$key=" ;;
             esac
@@ -317,7 +318,11 @@ checkout_history() {
 $(quiet_git config --name-only --get-regexp '^filter\..*\.(clean|smudge|process|required)$' 2> /dev/null)
 EOT
         if [ -n "$filters" ]; then emit "$t.filters" text whole yes; fi
-        take "$t.dirty" 262144 dirty
+        # `git -c` ends a name at its first `=`, so that such a filter could not be switched off.
+        case $odd in
+            '') take "$t.dirty" 262144 dirty ;;
+            *) take "$t.dirty" 262144 odd_filter ;;
+        esac
     fi
     if need "$t.built" find; then
         recent="( -mmin -$minutes -o -cmin -$minutes )"
@@ -328,6 +333,8 @@ EOT
         take "$t.built" 262144 built
     fi
 }
+
+odd_filter() { echo 'a filter of the repository cannot be switched off, so git was not asked'; return 1; }
 
 status() {
     (

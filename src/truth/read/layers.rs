@@ -14,6 +14,8 @@ use crate::truth::declared::systemd::{self, UnitFiles};
 use crate::truth::declared::{Declared, FileText, Files, Text, chain};
 use crate::truth::knowledge::names;
 
+/// Journal records that a probe asks for.
+const JOURNAL_RECORDS: usize = 400;
 /// The longest launch script that is read.
 const SCRIPT_BYTES: usize = 1024 * 1024;
 
@@ -151,6 +153,11 @@ pub(super) fn log(answer: &Probe, target: &Target) -> Result<(String, String), S
         Manager::Systemd { systemd } => {
             let source = format!("journal of {systemd}");
             match answer.unit.as_ref().map(|u| &u.journal) {
+                Some(Ok(text)) if text.text.trim().is_empty() => {
+                    let why = "the journal has no record of this start, or may not be read";
+                    let failure = Failure::new(why).hint("reach the host as a user of the group `systemd-journal`");
+                    Err(("log-unread", failure, source))
+                }
                 Some(Ok(text)) => Ok((source, journal(&text.text))),
                 Some(Err(Unknown(why))) => Err(("log-unread", Failure::new(why.clone()), source)),
                 None => Err(("log-unread", Failure::new("the unit was not read"), source)),
@@ -187,9 +194,33 @@ pub(super) fn journal(records: &str) -> String {
     out
 }
 
-/// Whether the journal's beginning is missing, so that lines of the start may be.
-pub(super) fn journal_is_cut(answer: &Probe) -> bool {
-    answer.unit.as_ref().is_some_and(|u| u.journal.as_ref().is_ok_and(|t| t.truncated))
+/// What of the log was not read, in one clause: lines of the start may be there.
+pub(super) fn log_is_cut(answer: &Probe, target: &Target) -> Option<String> {
+    match &target.manager {
+        Manager::Systemd { .. } => {
+            let text = answer.unit.as_ref()?.journal.as_ref().ok()?;
+            let records = text.text.lines().count();
+            let cut = text.truncated || records >= JOURNAL_RECORDS;
+            cut.then(|| format!("only the last {records} records of the journal were read"))
+        }
+        Manager::Script { log, .. } => {
+            let file = answer.logs.get(log)?;
+            let (size, read) = (file.stat.as_ref().ok()?.size, file.bytes.as_ref().ok()?.len() as u64);
+            (read < size).then(|| format!("only the last {read} of {size} bytes of the log were read"))
+        }
+        Manager::Docker { .. } | Manager::Unknown => None,
+    }
+}
+
+/// What systemd says of a unit whose files were changed behind its back.
+pub(super) fn needs_reload(answer: &Probe) -> Option<Said> {
+    let unit = answer.unit.as_ref()?;
+    let says = unit.properties.as_ref().ok()?.get("NeedDaemonReload")?.raw().trim() == "yes";
+    says.then(|| {
+        let message = "its files were changed after systemd read them: what runs was started from the older ones";
+        let failure = Failure::new(message).hint("`systemctl daemon-reload`, and then a restart, would take the newer");
+        ("unit-reload", failure, unit.name.clone())
+    })
 }
 
 /// Where a checkpoint's own configuration stands.

@@ -161,6 +161,7 @@ fn follow_up(server: &Server, owners: &Probe) -> Ask {
     let mut ask = Ask::default();
     if let Some(Fact { value: Keeper::Unit(unit), .. }) = &server.keeper {
         ask.unit = Some(unit.clone());
+        ask.ports.push(server.port);
     }
     ask.files = recognise::checkout_marks(server, owners);
     ask

@@ -74,10 +74,26 @@ fn words(process: &Process) -> Option<Vec<Word>> {
 fn telling<'p>(probe: &'p Probe, pid: u32) -> Option<(u32, Vec<Word>, &'static Program)> {
     lineage(probe, pid).into_iter().filter(|(_, p)| !is_shell(p)).find_map(|(pid, process): (u32, &'p Process)| {
         let words = words(process)?;
-        let identity = argv::identity(&words)?;
-        let same = |name: &str| identity == name || (!name.contains(' ') && identity.split(' ').next() == Some(name));
-        PROGRAMS.iter().find(|(name, ..)| same(name)).map(|program| (pid, words, program))
+        let program = program_of(&words)?;
+        Some((pid, words, program))
     })
+}
+
+/// The model server that a command line starts.
+fn program_of(words: &[Word]) -> Option<&'static Program> {
+    let identity = argv::identity(words)?;
+    let same = |name: &str| identity == name || (!name.contains(' ') && identity.split(' ').next() == Some(name));
+    PROGRAMS.iter().find(|(name, ..)| same(name))
+}
+
+/// Whether a command line starts a model server.
+pub fn is_server_command(words: &[Word]) -> bool {
+    program_of(words).is_some()
+}
+
+/// Whether a process, or what started it, is a model server by its command line.
+pub fn is_model_server(probe: &Probe, pid: u32) -> bool {
+    telling(probe, pid).is_some()
 }
 
 fn told_port(probe: &Probe, pid: u32) -> Option<u16> {
@@ -245,6 +261,14 @@ pub fn complete(server: &mut Server, answer: &Probe) {
     }
     let Some(unit) = &answer.unit else { return };
     let Ok(properties) = &unit.properties else { return };
+    // A job of cron, or of a user's own manager, is in a unit that does not start it.
+    let main: Option<u32> = properties.get("MainPID").and_then(|p| p.raw().trim().parse().ok());
+    let starts = main.is_some_and(|main| lineage(answer, server.pid).iter().take(4).any(|(pid, _)| *pid == main));
+    let known = properties.get("LoadState").is_some_and(|s| s.raw().trim() == "loaded");
+    if !known || !starts {
+        server.keeper = None;
+        return;
+    }
     if let Some(started) = properties.get("ExecStart")
         && server.script.is_none()
     {
