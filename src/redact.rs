@@ -57,7 +57,6 @@ const SECRET_ENDS: &[&str] = &[
     "sshpass",
     "dsn",
     "pw",
-    "tokens",
     "http_basic",
 ];
 

@@ -320,7 +320,7 @@ mod tests {
                 "differs  server  TRITON  0 (line 4)  1          -         set again by the wrapper",
                 "unknown  server  MHC     (unset)     ?          -         permission denied",
                 "",
-                "1 of 2 values disagree, 1 could not be told, 0 agree",
+                "1 of 2 values disagree, 0 are overridden, 1 could not be told, 0 agree; 0 that one source alone speaks of are left out, `--json` has them",
             ]
         );
     }

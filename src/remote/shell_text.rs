@@ -142,11 +142,13 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
          listens && {{ echo 'port {port} is in use' >&2; exit 1; }}\n\
          mkdir -p {runs} && cd {folder} && : >>{log} || exit 1\n\
          rm -f {run}.exit {run}.pid; wc -c <{log} >{run}.offset\n\
-         {remarks}bash=$(command -v bash) || {{ echo 'bash is not there' >&2; exit 1; }}\n\
-         {MARK}={run} setsid nohup sh -c '\n\
-         \x20 echo \"$$ $(sed \"s/.*) //\" /proc/$$/stat | cut -d \" \" -f 20) $(cat /proc/sys/kernel/random/boot_id)\" >\"$2.pid\"\n\
-         \x20 {environment}\"$3\"{options} \"$1\"\n\
-         \x20 echo $? >\"$2.exit\"\n\
+         {remarks}bash=$(command -v bash) && sh=$(command -v sh) || {{ echo 'bash is not there' >&2; exit 1; }}\n\
+         {MARK}={run} setsid nohup {environment}\"$sh\" -c '\n\
+         \x20 # Builtins alone: what the script must find may lack every other program.\n\
+         \x20 file=$1 run=$2 bash=$3; read -r stat </proc/$$/stat; read -r boot </proc/sys/kernel/random/boot_id\n\
+         \x20 set -- ${{stat##*) }}; shift 19; echo \"$$ $1 $boot\" >\"$run.pid\"\n\
+         \x20 \"$bash\"{options} \"$file\"\n\
+         \x20 echo $? >\"$run.exit\"\n\
          ' patchbench {file} {run} \"$bash\" >>{log} 2>&1 </dev/null &\n\
          i=0; while [ ! -s {run}.pid ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i+1)); done\n\
          [ -s {run}.pid ]",
@@ -154,7 +156,7 @@ pub(super) fn start(start: &Start<'_>) -> Result<String, Failure> {
         runs = quote(runs)?,
         folder = quote(start.folder)?,
         log = quote(start.log)?,
-        environment = environment(start.environment)?.replace('\'', "'\\''"),
+        environment = environment(start.environment)?,
         options = options.replace('\'', "'\\''"),
     ))
 }
