@@ -220,10 +220,13 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
                 }
             }
         }
-        if !target.is_local() {
-            let (words, role) = link_words(view.live.links.get(&target.host), view.now);
-            spans.push(view.span(format!("  {words}"), role));
-        }
+        // A link that is broken comes first, one that stands last.
+        let link = (!target.is_local()).then(|| link_words(view.live.links.get(&target.host), view.now));
+        let (first, last) = match link {
+            Some(link) if link.1 == Role::Bad => (Some(link), None),
+            link => (None, link),
+        };
+        spans.extend(first.map(|(words, role)| view.span(format!("  {words}"), role)));
         if let Some(boot) = state.and_then(|s| s.boot) {
             let up = view
                 .state
@@ -242,6 +245,7 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
         if target.production {
             spans.push(view.span("  PRODUCTION", Role::Production));
         }
+        spans.extend(last.map(|(words, role)| view.span(format!("  {words}"), role)));
         out.push(Line::from(spans));
         if with_load {
             out.extend(load_line(view, &target.name, width));
