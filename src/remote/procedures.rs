@@ -377,6 +377,12 @@ fn check_log(log: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The processes that a stop ends: first the shell that would start the server again, then the server.
+fn keys_of(running: &Running) -> Vec<ProcessKey> {
+    let wrapper = running.launcher.as_ref().map(|l| l.key);
+    wrapper.into_iter().chain([running.process.key]).collect()
+}
+
 /// What the server that runs now is like.
 struct Before<'a> {
     levels: BTreeMap<String, String>,
@@ -444,18 +450,12 @@ impl Plan<'_> {
         self.steps.push(Step {
             name: "stop".into(),
             check: gone(0.0),
-            apply: Self::shell(shell_text::stop(&self.keys_of(running)), 90.0),
+            apply: Self::shell(shell_text::stop(&keys_of(running)), 90.0),
             undo: Some(Self::shell(undo, 30.0)),
             undo_proof: Some(proof),
             proof: gone(5.0),
         });
         Ok(())
-    }
-
-    /// The processes that a stop ends: first the shell that would start the server again, then the server.
-    fn keys_of(&self, running: &Running) -> Vec<ProcessKey> {
-        let wrapper = running.launcher.as_ref().map(|l| l.key);
-        wrapper.into_iter().chain([running.process.key]).collect()
     }
 
     /// Ends a start that is still loading.
