@@ -78,6 +78,17 @@ pub fn planned(state: &State) -> Vec<ProcedureId> {
     with_status(state, |status| *status == ProcedureStatus::Planned)
 }
 
+/// Drops changes that were planned and did not begin.
+///
+/// # Errors
+/// The engine ended.
+pub async fn discard(handle: &EngineHandle, actor: &Actor, planned: &[ProcedureId]) -> Result<(), Ended> {
+    for procedure in planned {
+        handle.ask(actor.clone(), Command::Discard { procedure: *procedure }).await?;
+    }
+    Ok(())
+}
+
 /// The changes that were cut off or failed, and that nothing came after on their target: they wait to be
 /// finished or undone.
 pub fn half_done(state: &State) -> Vec<ProcedureId> {

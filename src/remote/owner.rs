@@ -6,6 +6,7 @@ use super::local::{self, PortOwner};
 use super::proc::{Cmdline, Environ, ProcessInfo, Unknown};
 use crate::engine::procedure::Failure;
 use crate::redact;
+use crate::untrusted::Untrusted;
 
 /// The server process of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,8 +87,7 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
         }
     };
     let lineage = local::lineage(process.key.pid);
-    let kin: Vec<Kin> =
-        lineage.iter().map(|p| Kin { session: Some(p.session), ..of_this_machine(p.key.pid) }).collect();
+    let kin: Vec<Kin> = lineage.iter().map(of_this_machine).collect();
     let text = |file: &str| fs_err::read_to_string(file).ok();
     let Some(known) = recognise(target, &kin, marks, &text) else {
         return Err(stranger(target, port, &describe(process.key.pid)));
@@ -97,9 +97,10 @@ pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Runn
     Ok(Some(Running { process, started_from: known.started_from, launcher }))
 }
 
-fn of_this_machine(pid: u32) -> Kin {
+fn of_this_machine(process: &ProcessInfo) -> Kin {
+    let pid = process.key.pid;
     let folder = fs_err::read_link(format!("/proc/{pid}/cwd")).ok().map(|p| p.display().to_string());
-    Kin { cmdline: local::cmdline(pid), environ: local::environ(pid), folder, session: None }
+    Kin { cmdline: local::cmdline(pid), environ: local::environ(pid), folder, session: Some(process.session) }
 }
 
 /// What is said of a port that somebody else owns.
@@ -110,13 +111,22 @@ pub fn stranger(target: &str, port: u16, who: &str) -> Failure {
 
 /// Pid and redacted command line, for a message.
 pub fn describe(pid: u32) -> String {
-    let line = match local::cmdline(pid) {
-        Ok(Cmdline::Words(words)) => redact::argv(&words).join(" "),
-        Ok(Cmdline::Title(title)) => title,
-        Err(Unknown(why)) => why,
-    };
-    let shown = crate::untrusted::Untrusted::from(line).visible(160);
-    format!("pid {pid}, `{shown}`")
+    described(pid, &local::cmdline(pid))
+}
+
+/// The same of a command line that was read.
+pub fn described(pid: u32, cmdline: &Result<Cmdline, Unknown>) -> String {
+    format!("pid {pid}, `{}`", shown(cmdline).visible(160))
+}
+
+/// A command line or title with its secrets taken out, or why there is none.
+pub fn shown(cmdline: &Result<Cmdline, Unknown>) -> Untrusted {
+    match cmdline {
+        Ok(Cmdline::Words(words)) => redact::argv(words).join(" "),
+        Ok(Cmdline::Title(title)) => redact::text(title),
+        Err(Unknown(why)) => why.clone(),
+    }
+    .into()
 }
 
 /// The launch script or an override of it that a shell runs.
@@ -210,7 +220,7 @@ mod tests {
 
     #[test]
     fn this_process_is_known_by_its_program() {
-        let me = of_this_machine(std::process::id());
+        let me = of_this_machine(&local::process(std::process::id()).unwrap());
         let mine = argv::known(me.cmdline.as_ref().unwrap().words().unwrap());
         assert!(looks_declared(&me, &mine));
         assert!(!looks_declared(&me, &argv::known(&["python", "-m", "srv", "--port", "1"])));

@@ -15,6 +15,7 @@ use crate::serving::chat::ChatMessage;
 use crate::serving::endpoint::Endpoint;
 use crate::serving::error::ServingError;
 use crate::serving::key::ApiKey;
+use crate::serving::load;
 use crate::serving::server_info::{self, ServerInfo};
 use crate::untrusted::Untrusted;
 
@@ -462,18 +463,13 @@ fn read_tokens(answer: &Value) -> Option<Tokenized> {
 
 /// Sums requests over the ranks and takes the fullest cache; `None` without a `loads` list.
 fn read_load(answer: &Value) -> Option<Load> {
-    let ranks = answer.get("loads")?.as_array()?;
-    let numbers = |name: &str| ranks.iter().filter_map(|r| r.get(name)).filter_map(Value::as_f64).collect::<Vec<_>>();
-    let sum = |name: &str| {
-        let all = numbers(name);
-        (!all.is_empty()).then(|| all.iter().sum::<f64>() as u64)
-    };
-    let largest = |name: &str| numbers(name).into_iter().reduce(f64::max);
+    let all = load::over_ranks(answer)?;
+    let number = |name: &str| all.get(name).copied();
     Some(Load {
-        running: sum("num_running_reqs"),
-        waiting: sum("num_waiting_reqs"),
-        kv_usage: largest("token_usage"),
-        cache_hit_rate: largest("cache_hit_rate"),
+        running: number("num_running_reqs").map(|n| n as u64),
+        waiting: number("num_waiting_reqs").map(|n| n as u64),
+        kv_usage: number("token_usage"),
+        cache_hit_rate: number("cache_hit_rate"),
     })
 }
 

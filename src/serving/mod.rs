@@ -1,7 +1,7 @@
 //! How a model server is spoken to, and what differs between `SGLang`, `vLLM` and llama-server.
 //!
 //! `client` sends requests and `chat` reads the streamed answer; `capabilities` holds the differences as data;
-//! `server_info`, `log_grammar` and `python_literal` are pure readers of what a server says about itself.
+//! `load`, `server_info`, `log_grammar` and `python_literal` are pure readers of what a server says about itself.
 //! Nothing here decides what to ask or whether an answer is right; see `recall`.
 
 pub mod capabilities;
@@ -12,6 +12,7 @@ pub mod error;
 #[cfg(test)]
 pub(crate) mod fake;
 pub mod key;
+pub mod load;
 pub mod log_grammar;
 pub mod python_literal;
 pub mod server_info;

@@ -27,6 +27,7 @@ use crate::remote::probe::types::{PortOwners, Probe};
 use crate::remote::probe::{self, Ask};
 use crate::remote::proc::{Cmdline, Environ, Unknown};
 use crate::remote::{Folders, http, levels};
+use crate::serving::load;
 use crate::truth::declared::Declared;
 use crate::truth::survey::recognise::is_model_server;
 use crate::untrusted::Untrusted;
@@ -450,27 +451,16 @@ pub async fn load_once(hosts: &Hosts, target: &Target) -> Result<Live, Diagnosti
     Ok(Live::Load { target: target.name.clone(), at: Timestamp::now(), values })
 }
 
-/// The load over all ranks: requests and throughput are added up, of shares the largest counts.
+/// The load over all ranks, by the names under which the workbench shows it.
 fn load_values(answer: &Value) -> BTreeMap<String, f64> {
-    const NAMES: &[(&str, &str, bool)] = &[
-        ("num_running_reqs", "running", true),
-        ("num_waiting_reqs", "waiting", true),
-        ("gen_throughput", "gen_throughput", true),
-        ("num_used_tokens", "used_tokens", true),
-        ("token_usage", "kv_usage", false),
-        ("cache_hit_rate", "cache_hit_rate", false),
-    ];
-    let ranks: Vec<&Value> =
-        answer.get("loads").and_then(Value::as_array).map(|l| l.iter().collect()).unwrap_or_default();
-    let mut out = BTreeMap::new();
-    for (key, name, adds) in NAMES {
-        let all: Vec<f64> = ranks.iter().filter_map(|r| r.get(*key)?.as_f64()).collect();
-        if !all.is_empty() {
-            let value = if *adds { all.iter().sum() } else { all.iter().copied().fold(f64::MIN, f64::max) };
-            out.insert((*name).to_owned(), value);
-        }
-    }
-    out
+    let shown = |name: &str| match name {
+        "num_running_reqs" => "running".to_owned(),
+        "num_waiting_reqs" => "waiting".to_owned(),
+        "num_used_tokens" => "used_tokens".to_owned(),
+        "token_usage" => "kv_usage".to_owned(),
+        other => other.to_owned(),
+    };
+    load::over_ranks(answer).into_iter().flatten().map(|(name, value)| (shown(name), value)).collect()
 }
 
 #[cfg(test)]

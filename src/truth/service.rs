@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::{Claim, Known, Row, RowKind, RowStatus};
 use crate::redact;
+use crate::remote::owner::shown;
 use crate::remote::probe::owner::{self, lineage};
 use crate::remote::probe::types::{Probe, Process, Relation};
 use crate::remote::proc::{self, Cmdline, Environ, Unknown};
@@ -199,7 +200,7 @@ fn described(probe: &Probe, pid: u32, process: &Process, server: bool) -> Servic
     let ranks = title.iter().flat_map(|t| &t.ranks).map(|(dimension, number)| format!("{dimension}{number}")).collect();
     ServiceProcess {
         pid,
-        title: owner::shown(process),
+        title: shown(&process.cmdline),
         role,
         ranks,
         started_at: process.stat.as_ref().ok().and_then(|s| probe.host.started_at(s.key).ok()),

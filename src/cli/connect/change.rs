@@ -16,7 +16,7 @@ use crate::cli::json::{ErrorCode, Report};
 use crate::cli::session::{self, ProcedureWord};
 use crate::cli::unsupported::refuse;
 use crate::engine::command::Command;
-use crate::engine::drive::{self, DriveError};
+use crate::engine::drive;
 use crate::engine::ids::ProcedureId;
 use crate::engine::procedure::{Action, BootProof, Procedure};
 use crate::engine::state::State;
@@ -115,17 +115,9 @@ fn change(context: &Context, path: &Path, confirm: &ConfirmArgs, commands: Vec<C
 
 async fn settle(context: &Context, run: &Run, confirm: &ConfirmArgs, planned: &[ProcedureId]) -> Result<(), Failed> {
     let mut handle = run.handle();
-    let drop = |handle: &mut crate::engine::runtime::EngineHandle| {
-        let (handle, actor) = (handle.clone(), run.actor.clone());
-        async move {
-            for procedure in planned {
-                handle.ask(actor.clone(), Command::Discard { procedure: *procedure }).await?;
-            }
-            Ok::<(), DriveError>(())
-        }
-    };
     let Some(yes) = &confirm.yes else {
-        supervise(context, run, drop(&mut handle)).await?;
+        let dropped = async { Ok(drive::discard(&handle, &run.actor, planned).await?) };
+        supervise(context, run, dropped).await?;
         if confirm.plan {
             return Ok(());
         }

@@ -113,9 +113,7 @@ pub async fn end(run: &Run) -> std::sync::Arc<State> {
         }
         drive::settle(&mut handle).await?;
         let open = drive::planned(&handle.state.borrow());
-        for procedure in open {
-            handle.ask(run.actor.clone(), Command::Discard { procedure }).await?;
-        }
+        drive::discard(&handle, &run.actor, &open).await?;
         drive::change(&mut handle, &run.actor, Command::Stop { target: TARGET.into() }, None).await
     };
     match tokio::time::timeout(STOP_WITHIN, stop).await {

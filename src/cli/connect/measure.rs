@@ -216,9 +216,7 @@ async fn put_back(context: &Context, run: &Run, result: &Result<(), Failed>) {
         drive::ask(&mut handle, &run.actor, Command::StopIsolation).await.ok();
         drive::settle(&mut handle).await?;
         let waiting = drive::planned(&handle.state.borrow());
-        for procedure in waiting {
-            handle.ask(run.actor.clone(), Command::Discard { procedure }).await?;
-        }
+        drive::discard(&handle, &run.actor, &waiting).await?;
         if handle.state.borrow().targets.values().any(|t| t.changed.is_some()) {
             let original = Command::ChooseEndState { end_state: EndState::Original };
             drive::change(&mut handle, &run.actor, original, None).await?;

@@ -24,6 +24,9 @@ pub const SCRIPT: &str = concat!(include_str!("frame.sh"), include_str!("sockets
 /// How long a host may take to answer.
 pub const TIME: Duration = Duration::from_mins(1);
 
+/// How many of a unit's last journal records come with a probe.
+pub const JOURNAL_RECORDS: usize = 400;
+
 /// What a host is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
@@ -53,7 +56,7 @@ impl Ask {
         self.files.iter().for_each(|f| say(&["file", f]));
         self.logs.iter().for_each(|(log, bytes)| say(&["log", log, &bytes.to_string()]));
         if let Some(unit) = &self.unit {
-            say(&["unit", unit, "400"]);
+            say(&["unit", unit, &JOURNAL_RECORDS.to_string()]);
         }
         if let Some(folder) = self.overrides.as_deref().filter(|f| !f.is_empty()) {
             say(&["overrides", folder]);

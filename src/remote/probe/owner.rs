@@ -48,13 +48,13 @@ pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Res
     match owner::recognise(target, &kin, marks, &text) {
         Some(known) => return own(known.started_from, None),
         None if in_unit(probe, process) => return own(None, None),
-        None if marks.argv.is_empty() => return own(None, Some(shown(process).visible(80))),
+        None if marks.argv.is_empty() => return own(None, Some(owner::shown(&process.cmdline).visible(80))),
         None => {}
     }
     match &process.cmdline {
         // A title hides what the process was started as, so that it cannot be told from the declared program either.
         Ok(Cmdline::Title(title)) => own(None, Some(redact::text(title))),
-        _ => Err(owner::stranger(target, port, &describe(pid, process))),
+        _ => Err(owner::stranger(target, port, &owner::described(pid, &process.cmdline))),
     }
 }
 
@@ -65,21 +65,6 @@ fn kin(process: &Process) -> Kin {
         folder: process.cwd.as_ref().ok().cloned(),
         session: process.stat.as_ref().ok().map(|s| s.session),
     }
-}
-
-/// Pid and redacted command line, for a message.
-pub fn describe(pid: u32, process: &Process) -> String {
-    format!("pid {pid}, `{}`", shown(process).visible(160))
-}
-
-/// The redacted command line or title of a process, or why there is none.
-pub fn shown(process: &Process) -> Untrusted {
-    match &process.cmdline {
-        Ok(Cmdline::Words(words)) => redact::argv(words).join(" "),
-        Ok(Cmdline::Title(title)) => redact::text(title),
-        Err(Unknown(why)) => why.clone(),
-    }
-    .into()
 }
 
 /// The process and what started it, `pid` itself first, as far as it was read.

@@ -8,7 +8,7 @@ main() {
     begin "$1" || return 0
     shift
     most_processes=128
-    ports= pids= unit= lines=400 overrides= gpus= files=0 logs=0
+    ports= pids= unit= lines= overrides= gpus= files=0 logs=0
     host_facts
     while [ $# -ge 2 ]; do
         case $1 in

@@ -6,28 +6,43 @@ use super::Text;
 use super::words::Template;
 use crate::redact;
 
-/// The deepest nesting of defaults that is followed.
-const MAX_DEPTH: usize = 8;
-
 /// The text with what compose puts in. `given` are variables of a `.env` file, which the shell around can still
 /// replace; so no variable is ever known for sure.
 pub(super) fn compose(text: &str, given: &BTreeMap<String, String>) -> Template {
+    expand(text, |rest| {
+        let (length, because) = variable(rest, given)?;
+        Some((length, Piece::Hole(because)))
+    })
+}
+
+/// What stands in place of an expansion.
+enum Piece {
+    Known(String),
+    /// Not known, and why.
+    Hole(String),
+}
+
+/// The text with every expansion replaced. `expansion` is given a text from a `$` on, and says how long the expansion
+/// there is and what it becomes; where it is none, the `$` stays, and `$$` is one.
+fn expand(text: &str, expansion: impl Fn(&str) -> Option<(usize, Piece)>) -> Template {
     let mut out = Template::default();
     let mut rest = text;
     while let Some(at) = rest.find('$') {
         out.text.push_str(&rest[..at]);
         rest = &rest[at..];
-        if rest.starts_with("$$") {
+        let length = if rest.starts_with("$$") {
             out.text.push('$');
-            rest = &rest[2..];
-            continue;
-        }
-        let Some((length, because)) = variable(rest, given, 0) else {
+            2
+        } else if let Some((length, piece)) = expansion(rest) {
+            match piece {
+                Piece::Known(value) => out.text.push_str(&value),
+                Piece::Hole(because) => out.push_hole(&rest[..length], because),
+            }
+            length
+        } else {
             out.text.push('$');
-            rest = &rest[1..];
-            continue;
+            1
         };
-        out.push_hole(&rest[..length], because);
         rest = &rest[length..];
     }
     out.text.push_str(rest);
@@ -35,7 +50,7 @@ pub(super) fn compose(text: &str, given: &BTreeMap<String, String>) -> Template 
 }
 
 /// Length of the expansion at the beginning of a text, and why its value is not known.
-fn variable(text: &str, given: &BTreeMap<String, String>, depth: usize) -> Option<(usize, String)> {
+fn variable(text: &str, given: &BTreeMap<String, String>) -> Option<(usize, String)> {
     let body = text.strip_prefix('$')?;
     let named = |s: &str| s.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(s.len());
     let Some(inner) = body.strip_prefix('{') else {
@@ -45,7 +60,7 @@ fn variable(text: &str, given: &BTreeMap<String, String>, depth: usize) -> Optio
     };
     let end = closing(inner)?;
     let (name, rest) = inner[..end].split_at(named(&inner[..end]));
-    if name.is_empty() || depth > MAX_DEPTH {
+    if name.is_empty() {
         return None;
     }
     let default = rest.strip_prefix(":-").or_else(|| rest.strip_prefix('-'));
@@ -80,32 +95,16 @@ fn reason(name: &str, default: Option<&str>, given: &BTreeMap<String, String>) -
 
 /// The text with `$(NAME)` replaced as Kubernetes does; `$$(NAME)` stays as `$(NAME)`.
 pub(super) fn kubernetes(text: &str, known: &BTreeMap<String, Text>) -> Text {
-    let mut out = Template::default();
-    let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if rest.starts_with("$$") {
-            out.text.push('$');
-            rest = &rest[2..];
-            continue;
-        }
-        let named = rest.strip_prefix("$(").and_then(|r| r.split_once(')')).map(|(name, _)| name);
-        let Some(name) = named else {
-            out.text.push('$');
-            rest = &rest[1..];
-            continue;
+    let template = expand(text, |rest| {
+        let (name, _) = rest.strip_prefix("$(")?.split_once(')')?;
+        let piece = match known.get(name) {
+            Some(Text::Known(value)) => Piece::Known(value.clone()),
+            Some(Text::Unresolved { because, .. }) => Piece::Hole(because.clone()),
+            None => Piece::Hole(format!("`{name}` is not set in this manifest")),
         };
-        let length = name.len() + 3;
-        match known.get(name) {
-            Some(Text::Known(value)) => out.text.push_str(value),
-            Some(Text::Unresolved { because, .. }) => out.push_hole(&rest[..length], because.clone()),
-            None => out.push_hole(&rest[..length], format!("`{name}` is not set in this manifest")),
-        }
-        rest = &rest[length..];
-    }
-    out.text.push_str(rest);
-    out.whole()
+        Some((name.len() + 3, piece))
+    });
+    template.whole()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::{Damage, From, Observed, SourceKind};
+use crate::serving::load;
 use crate::serving::server_info::{self, InfoSource};
 
 impl Observed {
@@ -92,15 +93,10 @@ impl Observed {
 
     /// Adds `/v1/loads`: the capacity and the load of all ranks together.
     pub fn add_loads(&mut self, url: &str, answer: &Value) {
-        let Some(ranks) = answer.get("loads").and_then(Value::as_array) else { return self.unreadable(url) };
+        let Some(all) = load::over_ranks(answer) else { return self.unreadable(url) };
         let when = answer.get("timestamp").and_then(Value::as_str);
         let from = From { kind: SourceKind::Load, source: url, line: None, when };
-        for (name, adds) in LOADS {
-            let all: Vec<f64> = ranks.iter().filter_map(|r| r.get(*name)?.as_f64()).collect();
-            if all.is_empty() {
-                continue;
-            }
-            let total = if *adds { all.iter().sum() } else { all.iter().copied().fold(f64::MIN, f64::max) };
+        for (name, total) in all {
             self.say(name, super::metrics::number(total), from);
         }
         if let Some(version) = answer.get("version").and_then(Value::as_str) {
@@ -112,13 +108,3 @@ impl Observed {
         self.damaged.push(Damage { source: source.to_owned(), count: 1, lines: Vec::new() });
     }
 }
-
-/// Names of `/v1/loads`, and whether ranks add up; of a share the largest counts.
-const LOADS: &[(&str, bool)] = &[
-    ("num_running_reqs", true),
-    ("num_waiting_reqs", true),
-    ("num_used_tokens", true),
-    ("gen_throughput", true),
-    ("token_usage", false),
-    ("cache_hit_rate", false),
-];

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::case::{Manager, Target};
 use crate::engine::procedure::Failure;
 use crate::redact;
+use crate::remote::probe;
 use crate::remote::probe::types::{FileRead, FileUnread, Probe, Unit};
 use crate::remote::proc::Unknown;
 use crate::remote::script;
@@ -14,8 +15,6 @@ use crate::truth::declared::systemd::{self, UnitFiles};
 use crate::truth::declared::{Declared, FileText, Files, Text, chain};
 use crate::truth::knowledge::names;
 
-/// Journal records that a probe asks for.
-const JOURNAL_RECORDS: usize = 400;
 /// The longest launch script that is read.
 const SCRIPT_BYTES: usize = 1024 * 1024;
 
@@ -26,11 +25,9 @@ pub(super) type Said = (&'static str, Failure, String);
 pub(super) fn declared(answer: &Probe, target: &Target) -> (Option<Declared>, Vec<Said>) {
     let mut said = Vec::new();
     let declared = match &target.manager {
-        Manager::Script { script, .. } => of_script(answer, script, target.port(), &BTreeMap::new(), &mut said),
         Manager::Systemd { .. } => of_unit(answer, target, &mut said),
-        Manager::Docker { .. } | Manager::Unknown => {
-            let path = target.launch_script.as_deref();
-            path.and_then(|path| of_script(answer, path, target.port(), &BTreeMap::new(), &mut said))
+        Manager::Script { .. } | Manager::Docker { .. } | Manager::Unknown => {
+            of_launch_script(answer, target, &mut said)
         }
     };
     (declared, said)
@@ -47,7 +44,7 @@ pub(super) fn script_path(target: &Target) -> Option<&str> {
 fn of_unit(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Declared> {
     let Some(unit) = &answer.unit else {
         said.push(("unit-unread", Failure::new("the unit was not read"), target.host.clone()));
-        return of_launch_script(answer, target, &BTreeMap::new(), said);
+        return of_launch_script(answer, target, said);
     };
     let files = match &unit.files {
         Ok(files) if !files.is_empty() => files,
@@ -55,7 +52,7 @@ fn of_unit(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Decl
             let why = other.as_ref().err().map_or("it has no file", |Unknown(why)| why.as_str());
             let failure = Failure::new(format!("the files of `{}` cannot be read: {why}", unit.name));
             said.push(("unit-unread", failure, unit.name.clone()));
-            return of_launch_script(answer, target, &BTreeMap::new(), said);
+            return of_launch_script(answer, target, said);
         }
     };
     let read = systemd::read(&unit_files(unit, files, answer), target.port());
@@ -85,14 +82,8 @@ fn unit_files(unit: &Unit, files: &[(String, String)], answer: &Probe) -> UnitFi
     UnitFiles { name: unit.name.clone(), main, drop_ins, named }
 }
 
-fn of_launch_script(
-    answer: &Probe,
-    target: &Target,
-    outer: &BTreeMap<String, Text>,
-    said: &mut Vec<Said>,
-) -> Option<Declared> {
-    let path = target.launch_script.as_deref()?;
-    of_script(answer, path, target.port(), outer, said)
+fn of_launch_script(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Declared> {
+    of_script(answer, script_path(target)?, target.port(), &BTreeMap::new(), said)
 }
 
 /// What a script declares that is started with these variables.
@@ -200,7 +191,7 @@ pub(super) fn log_is_cut(answer: &Probe, target: &Target) -> Option<String> {
         Manager::Systemd { .. } => {
             let text = answer.unit.as_ref()?.journal.as_ref().ok()?;
             let records = text.text.lines().count();
-            let cut = text.truncated || records >= JOURNAL_RECORDS;
+            let cut = text.truncated || records >= probe::JOURNAL_RECORDS;
             cut.then(|| format!("only the last {records} records of the journal were read"))
         }
         Manager::Script { log, .. } => {
