@@ -16,9 +16,10 @@ use crate::engine::command::Command;
 use crate::engine::effect::JobSpec;
 use crate::engine::input::{Actor, JobReport};
 use crate::engine::job::{EngineGone, JobContext};
-use crate::engine::live::Live;
+use crate::engine::live::{LinkState, Live};
 use crate::engine::procedure::{Failure, ProcessKey};
 use crate::engine::runtime::{EngineHandle, JobFuture, World};
+use crate::engine::state::State;
 use crate::remote::host::{Hosts, reach_all};
 use crate::truth::ServerStatus;
 use crate::untrusted::Untrusted;
@@ -159,13 +160,28 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
             continue;
         }
         load_at = Some(Instant::now());
-        for target in case.targets.iter().filter(|t| state.current_boot(&t.name).is_some()) {
-            if let Ok(load) = truth::read::load_once(&hosts, target).await {
+        for target in case.targets.iter().filter(|t| serves(&state, &t.name) && link_stands(&hosts, t)) {
+            let load = tokio::select! {
+                () = cancel.cancelled() => return,
+                load = truth::read::load_once(&hosts, target) => load,
+            };
+            if let Ok(load) = load {
                 // An error only says that nobody looks on.
                 let _ = handle.live.send(load);
             }
         }
     }
+}
+
+/// Whether a target served when it was looked at last; one on another host has no proven boot.
+fn serves(state: &State, target: &str) -> bool {
+    let known = state.target(target);
+    known.is_some_and(|t| t.boot.is_some() || t.truth.as_ref().is_some_and(|r| r.status == ServerStatus::Ready))
+}
+
+/// Whether asking the target waits for no link that is being mended.
+fn link_stands(hosts: &Hosts, target: &Target) -> bool {
+    target.is_local() || matches!(hosts.states().borrow().get(&target.host), Some(LinkState::Up { .. }))
 }
 
 /// Shows how the links are whenever one changes, and looks at them from time to time.
