@@ -1,0 +1,57 @@
+//! What several test files share.
+
+#![allow(dead_code, unreachable_pub, reason = "without the terminal not everything is used")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use patchbench::case::{Case, Gate, LevelValue, Manager, Patch, Role, ServingEngine, Target};
+
+/// The program under test: the one that `PATCHBENCH_BIN` names, else the one that this test was built with.
+pub fn program() -> PathBuf {
+    std::env::var_os("PATCHBENCH_BIN").map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_patchbench")), PathBuf::from)
+}
+
+/// A case with one target `lab` and these patches, each with an env gate of levels `on` and `off`.
+pub fn case(patches: &[&str]) -> Case {
+    let target = Target {
+        name: "lab".into(),
+        role: Role::Monolithic,
+        engine: ServingEngine::Sglang,
+        host: "local".into(),
+        become_with: None,
+        url: "http://127.0.0.1:30002".into(),
+        api_key: None,
+        manager: Manager::Script { script: "serve_lab.sh".into(), log: "server.log".into() },
+        launch_script: Some("serve_lab.sh".into()),
+        checkpoint: None,
+        checkout: None,
+        production: false,
+    };
+    Case {
+        name: "lab-context-loss".into(),
+        targets: vec![target],
+        patches: patches.iter().map(|id| patch(id)).collect(),
+        ..Case::default()
+    }
+}
+
+/// A patch with an env gate of levels `on` and `off`.
+pub fn patch(id: &str) -> Patch {
+    let levels =
+        BTreeMap::from([("on".to_owned(), LevelValue::Set("1".into())), ("off".to_owned(), LevelValue::Unset)]);
+    Patch {
+        id: id.into(),
+        title: format!("the {id} change"),
+        site: Some("indexer.py".into()),
+        targets: Vec::new(),
+        phases: vec!["extend".into(), "decode".into()],
+        layers: None,
+        gate: Gate::Env { name: format!("SGLANG_{}", id.to_uppercase().replace('-', "_")), levels },
+        suspect: "on".into(),
+        changes: BTreeMap::new(),
+        microtest: None,
+        requires: Vec::new(),
+        excludes: Vec::new(),
+    }
+}

@@ -1,0 +1,270 @@
+//! Who may do what: every command against a state, with the refusal that its user reads.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use patchbench::case::Case;
+use patchbench::engine::command::{Command, EndState, RecallPlan};
+use patchbench::engine::effect::{ChangeWish, Effect, JobSpec};
+use patchbench::engine::event::Happened;
+use patchbench::engine::fake;
+use patchbench::engine::ids::{InputId, JobId, ProcedureId};
+use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
+use patchbench::engine::procedure::{Failure, Phase, Procedure, Purpose};
+use patchbench::engine::state::{ProcedureStatus, State};
+use patchbench::engine::update::{Outcome, update};
+use patchbench::recall::trial::ProbeForm;
+
+const PATCHES: [&str; 2] = ["triton-indexer", "mhc-bf16"];
+
+fn step(state: &State, body: Body) -> Outcome {
+    let actor = match &body {
+        Body::Command(_) => Actor::driver("ann"),
+        Body::Report(_) => Actor::program(),
+    };
+    update(state, &Input { id: InputId(1), at: Timestamp::UNIX_EPOCH, actor, body })
+}
+
+fn after(state: &State, bodies: impl IntoIterator<Item = Body>) -> State {
+    bodies.into_iter().fold(state.clone(), |state, body| step(&state, body).state)
+}
+
+/// A case is open and its first probe is over.
+fn open(case: Case) -> State {
+    after(
+        &State::default(),
+        [
+            Body::Command(Command::OpenCase { case: Box::new(case) }),
+            Body::Report(JobReport::Ended { job: JobId(1), outcome: JobOutcome::Done }),
+        ],
+    )
+}
+
+/// The target runs, proven, with every patch at its suspect level.
+fn running() -> State {
+    let case = crate::common::case(&PATCHES);
+    let proof = fake::proof(&case, "lab", &BTreeMap::new(), 7);
+    after(&open(case), [Body::Report(JobReport::BootProven { procedure: None, proof: proof.into() })])
+}
+
+/// A change was planned and waits.
+fn planned(state: &State) -> State {
+    let case = state.case.clone().unwrap();
+    let levels = BTreeMap::from([("triton-indexer".to_owned(), "off".to_owned())]);
+    let change = fake::plan(&case, "lab", &ChangeWish::Running(levels));
+    after(state, [Body::Report(JobReport::Planned(change.into()))])
+}
+
+#[track_caller]
+fn refused(state: &State, command: Command, expect: &str) {
+    let outcome = step(state, Body::Command(command));
+    let messages: Vec<_> = outcome
+        .events
+        .iter()
+        .filter_map(|e| match &e.what {
+            Happened::Refused { failure, .. } => {
+                Some(format!("{} | {}", failure.message, failure.hint.clone().unwrap_or_default()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(messages, [expect]);
+    assert_eq!(outcome.effects, [], "a refused command starts nothing");
+}
+
+#[track_caller]
+fn wish(state: &State, command: Command) -> ChangeWish {
+    let outcome = step(state, Body::Command(command));
+    let [Effect::Start { spec: JobSpec::Change { wish, .. }, .. }] = outcome.effects.as_slice() else {
+        panic!("{:?}", outcome.effects)
+    };
+    wish.clone()
+}
+
+fn toggle(patch: &str, level: &str) -> Command {
+    Command::Toggle { patch: patch.into(), target: None, level: level.into() }
+}
+
+fn recall() -> Command {
+    Command::Recall {
+        plan: RecallPlan {
+            forms: vec![ProbeForm::Needle],
+            lengths: vec![1024],
+            depths: vec![0.5],
+            repeats: 1,
+            seed: 1,
+            concurrency: 1,
+            factors: BTreeMap::new(),
+        },
+    }
+}
+
+fn levels(indexer: &str, mhc: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([("triton-indexer".to_owned(), indexer.to_owned()), ("mhc-bf16".to_owned(), mhc.to_owned())])
+}
+
+#[test]
+fn nothing_can_be_done_without_a_case() {
+    let expect = "no case is open | open one with `patchbench CASE`";
+    for command in
+        [Command::Probe { target: None }, toggle("x", "on"), recall(), Command::Stop { target: "lab".into() }]
+    {
+        refused(&State::default(), command, expect);
+    }
+}
+
+#[test]
+fn unknown_names_are_told_what_there_is() {
+    let state = running();
+    refused(&state, toggle("triton", "off"), "the case has no patch `triton` | it has triton-indexer, mhc-bf16");
+    refused(&state, toggle("mhc-bf16", "maybe"), "`mhc-bf16` has no level `maybe` | its levels are off, on");
+    refused(&state, Command::Probe { target: Some("prefill".into()) }, "the case has no target `prefill` | it has lab");
+}
+
+#[test]
+fn a_toggle_keeps_the_other_levels() {
+    assert_eq!(wish(&running(), toggle("triton-indexer", "off")), ChangeWish::Running(levels("off", "on")));
+}
+
+#[test]
+fn one_change_at_a_time() {
+    let state = planned(&running());
+    refused(
+        &state,
+        toggle("mhc-bf16", "off"),
+        "p1 on `lab` is still open: restart lab | `confirm p1` runs it, `discard p1` drops it",
+    );
+}
+
+#[test]
+fn a_planned_change_runs_only_when_it_is_confirmed() {
+    let state = planned(&running());
+    assert_eq!(state.procedures[&ProcedureId(1)].status, ProcedureStatus::Planned);
+    let confirm = Command::Confirm { procedure: ProcedureId(1), typed: None };
+    let outcome = step(&state, Body::Command(confirm.clone()));
+    assert!(matches!(
+        outcome.effects.as_slice(),
+        [Effect::Start { spec: JobSpec::RunProcedure { phase: Phase::Do, from: 0, .. }, .. }]
+    ));
+    refused(&outcome.state, confirm, "p1 does not wait for a confirmation | ");
+    let dropped = after(&state, [Body::Command(Command::Discard { procedure: ProcedureId(1) })]);
+    assert_eq!(dropped.procedures[&ProcedureId(1)].status, ProcedureStatus::Discarded);
+}
+
+#[test]
+fn production_is_read_only() {
+    let mut case = crate::common::case(&PATCHES);
+    case.targets[0].production = true;
+    let state = open(case);
+    let hint = "this version cannot elevate a production target; use a replica or the lab";
+    let expect = format!("`lab` is production and read-only | {hint}");
+    for command in [
+        toggle("mhc-bf16", "off"),
+        Command::Stop { target: "lab".into() },
+        Command::Restart { target: "lab".into(), levels: BTreeMap::new() },
+    ] {
+        refused(&state, command, &expect);
+    }
+    let waiting = planned(&state);
+    refused(
+        &waiting,
+        Command::Confirm { procedure: ProcedureId(1), typed: Some("lob".into()) },
+        "`lab` is production and its name was not typed | type `lab` or give `--yes lab`",
+    );
+}
+
+#[test]
+fn trials_need_a_proven_boot() {
+    let state = open(crate::common::case(&PATCHES));
+    refused(
+        &state,
+        recall(),
+        "no proven start of `lab` is running | `restart lab` starts it, `probe lab` looks for a running one",
+    );
+    let outcome = step(&running(), Body::Command(recall()));
+    let [Effect::Start { spec: JobSpec::Recall { arm, boots, .. }, .. }] = outcome.effects.as_slice() else {
+        panic!("{:?}", outcome.effects)
+    };
+    assert_eq!(boots.len(), 1);
+    assert_eq!(arm["triton-indexer@lab"], "on");
+}
+
+#[test]
+fn a_job_that_ends_in_silence_does_not_leave_its_change_running() {
+    let state = after(
+        &planned(&running()),
+        [
+            Body::Command(Command::Confirm { procedure: ProcedureId(1), typed: None }),
+            Body::Report(JobReport::StepStarted { procedure: ProcedureId(1), step: 1, phase: Phase::Do }),
+            Body::Report(JobReport::Ended {
+                job: JobId(2),
+                outcome: JobOutcome::Failed { failure: Failure::new("the host went away") },
+            }),
+        ],
+    );
+    let ProcedureStatus::Failed { failure } = &state.procedures[&ProcedureId(1)].status else { panic!() };
+    assert_eq!(failure.message, "the host went away");
+    assert!(state.target("lab").unwrap().changed.is_some(), "a half-done change is marked as one");
+}
+
+#[test]
+fn changed_is_said_until_the_original_runs_again() {
+    let state = after(
+        &planned(&running()),
+        [
+            Body::Command(Command::Confirm { procedure: ProcedureId(1), typed: None }),
+            Body::Report(JobReport::StepStarted { procedure: ProcedureId(1), step: 1, phase: Phase::Do }),
+        ],
+    );
+    assert!(state.current_boot("lab").is_none(), "from the stop step on, no request can meet the old boot");
+    assert_eq!(state.target("lab").unwrap().original, levels("on", "on"));
+    let case = state.case.clone().unwrap();
+    let boot = |levels: &BTreeMap<String, String>, pid| {
+        let proof = fake::proof(&case, "lab", levels, pid);
+        Body::Report(JobReport::BootProven { procedure: Some(ProcedureId(1)), proof: proof.into() })
+    };
+    let off = after(&state, [boot(&levels("off", "on"), 8)]);
+    assert_eq!(off.target("lab").unwrap().changed.as_ref().unwrap().levels, levels("off", "on"));
+    let back = after(&off, [boot(&levels("on", "on"), 9)]);
+    assert!(back.target("lab").unwrap().changed.is_none());
+}
+
+/// Runs every step of a procedure that was planned just now.
+fn ran(state: &State, mut procedure: Procedure, purpose: Purpose) -> State {
+    procedure.purpose = purpose;
+    let (id, steps) = (ProcedureId(state.counters.procedure + 1), procedure.steps.len());
+    let mut bodies = vec![
+        Body::Report(JobReport::Planned(procedure.into())),
+        Body::Command(Command::Confirm { procedure: id, typed: None }),
+    ];
+    for step in 0..steps {
+        let phase = Phase::Do;
+        bodies.push(Body::Report(JobReport::StepStarted { procedure: id, step, phase }));
+        bodies.push(Body::Report(JobReport::StepDone { procedure: id, step, phase, evidence: Vec::new() }));
+    }
+    after(state, bodies)
+}
+
+#[test]
+fn stopping_what_was_found_down_is_no_change() {
+    let case = crate::common::case(&PATCHES);
+    let stop = || fake::plan(&case, "lab", &ChangeWish::Stopped);
+    let found_up = ran(&running(), stop(), Purpose::Stop);
+    assert!(found_up.target("lab").unwrap().changed.is_some(), "it ran when it was met, and is down now");
+    let mut start = fake::plan(&case, "lab", &ChangeWish::Running(BTreeMap::new()));
+    start.steps.remove(0);
+    let started = ran(&open(case.clone()), start, Purpose::Start);
+    assert!(started.target("lab").unwrap().found_down);
+    let found_down = ran(&started, stop(), Purpose::Stop);
+    assert!(found_down.target("lab").unwrap().changed.is_none(), "it is as it was found");
+}
+
+#[test]
+fn best_known_needs_a_guilty_patch() {
+    refused(
+        &running(),
+        Command::ChooseEndState { end_state: EndState::BestKnown },
+        "no patch is guilty yet, so no configuration is known to be better | `isolate` looks for the guilty one, \
+         `end-state original` puts everything back",
+    );
+}

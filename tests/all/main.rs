@@ -1,0 +1,22 @@
+//! The tests from outside, as one program: each would build and link the same libraries once more.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "a skip is found in the output")]
+
+mod cli;
+mod common;
+mod decide;
+mod e2e;
+#[cfg(feature = "tui")]
+mod keys;
+#[cfg(feature = "tui")]
+mod pty;
+mod replay;
+#[cfg(feature = "tui")]
+mod sample;
+#[cfg(feature = "tui")]
+mod screens;
+mod ssh;
+mod systemd_host;
+mod tidy;
+#[cfg(feature = "tui")]
+mod workbench;
