@@ -10,6 +10,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod isolate;
+pub mod keep;
 pub mod kernel;
 pub mod lab;
 pub mod notify;

@@ -21,12 +21,17 @@ use crate::engine::procedure::{Failure, ProcessKey};
 use crate::engine::runtime::{EngineHandle, JobFuture, World};
 use crate::engine::state::State;
 use crate::remote::host::{Hosts, reach_all};
+use crate::remote::lease::Owner;
+use crate::remote::machine::Machine;
+use crate::remote::procedures::{Folders, Means};
 use crate::truth::ServerStatus;
 use crate::untrusted::Untrusted;
 use crate::{kernel, recall, redact, remote, truth};
 
 /// How often the logs are looked at.
 const LOG_EVERY: Duration = Duration::from_millis(250);
+/// How often the servers of other hosts are looked at while trials run.
+const BOOTS_EVERY: Duration = Duration::from_secs(5);
 /// How often the links to other hosts are looked at.
 const LINKS_EVERY: Duration = Duration::from_secs(5);
 
@@ -40,33 +45,45 @@ pub struct Pace {
 }
 
 /// The world as it is.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RealWorld {
     /// The links to other hosts, which all jobs share.
     pub hosts: Hosts,
+    /// Whose changes these are.
+    pub owner: Owner,
 }
 
 impl World for RealWorld {
     fn job(&self, spec: JobSpec, context: JobContext) -> JobFuture {
-        Box::pin(run(self.hosts.clone(), spec, context))
+        Box::pin(run(self.clone(), spec, context))
     }
 }
 
-async fn run(hosts: Hosts, spec: JobSpec, context: JobContext) -> Result<(), Failure> {
+impl RealWorld {
+    fn means(&self) -> Result<Means, Failure> {
+        Ok(Means { hosts: self.hosts.clone(), folders: Folders::standard()?, owner: self.owner.clone() })
+    }
+}
+
+async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(), Failure> {
     match spec {
-        JobSpec::Probe { case, target, known } => probe(&hosts, &case, &target, known, &context).await,
+        JobSpec::Probe { case, target, known } => probe(&world, &case, &target, known, &context).await,
         JobSpec::Change { case, target, wish } => {
-            let procedure = remote::procedures::plan(&case, &target, &wish, &context).await?;
+            let procedure = remote::procedures::plan(&world.means()?, &case, &target, &wish, &context).await?;
             context.report(JobReport::Planned(Arc::new(procedure))).await.map_err(gone)
         }
         JobSpec::RunProcedure { case, procedure, phase, from } => {
-            remote::execute::run(&case, &procedure, phase, from, &context).await
+            remote::execute::run(&world.means()?, &case, &procedure, phase, from, &context).await
         }
         JobSpec::Recall { case, plan, boots, processes, arm } => {
-            let near = reach_all(&hosts, &case).await?;
-            let gone = || gone_boot(&case, &processes);
+            let near = reach_all(&world.hosts, &case).await?;
+            let watched = Watched::new(&world.hosts, &case, &processes, &context)?;
+            let gone = || watched.gone();
             let met = recall::runner::Met { boots: &boots, arm: &arm, gone: &gone };
-            recall::runner::run(&near, &plan, met, &context).await
+            tokio::select! {
+                end = recall::runner::run(&near, &plan, met, &context) => end,
+                () = watched.follow(&context) => Ok(()),
+            }
         }
         JobSpec::Micro { spec, device, checkpoint } => {
             micro(spec, device, checkpoint.map(PathBuf::from), &context).await
@@ -74,13 +91,58 @@ async fn run(hosts: Hosts, spec: JobSpec, context: JobContext) -> Result<(), Fai
     }
 }
 
-/// Why one of these server processes does not serve its target any more.
-///
-/// Only this machine's processes can be looked at while trials run.
-fn gone_boot(case: &Case, processes: &[(String, ProcessKey)]) -> Option<String> {
-    let local = |name: &str| case.target(name).is_some_and(Target::is_local);
-    let (target, key) = processes.iter().find(|(name, key)| local(name) && !remote::local::runs(*key))?;
-    Some(format!("pid {} of `{target}`, which was proven, is gone: somebody else stopped or restarted it", key.pid))
+/// The server processes that trials rest on: those of this machine are looked at before each trial, those of another
+/// every few seconds, since each look is a round trip.
+struct Watched {
+    local: Vec<(String, ProcessKey)>,
+    afar: Vec<(String, ProcessKey, Machine)>,
+    /// The first of the latter that was seen to be gone.
+    gone: std::sync::OnceLock<String>,
+}
+
+impl Watched {
+    fn new(
+        hosts: &Hosts,
+        case: &Case,
+        processes: &[(String, ProcessKey)],
+        context: &JobContext,
+    ) -> Result<Self, Failure> {
+        let mut watched = Self { local: Vec::new(), afar: Vec::new(), gone: std::sync::OnceLock::new() };
+        for (name, key) in processes {
+            match case.target(name) {
+                Some(target) if !target.is_local() => {
+                    watched.afar.push((name.clone(), *key, Machine::of(hosts, target)?));
+                }
+                Some(_) => watched.local.push((name.clone(), *key)),
+                None => context.log(format!("`{name}` is no target of the case")),
+            }
+        }
+        Ok(watched)
+    }
+
+    /// Why one of them does not serve its target any more.
+    fn gone(&self) -> Option<String> {
+        let local = self.local.iter().find(|(_, key)| !remote::local::runs(*key));
+        local.map(|(name, key)| sentence(name, *key)).or_else(|| self.gone.get().cloned())
+    }
+
+    /// Looks at those of other hosts; never ends.
+    async fn follow(&self, context: &JobContext) {
+        loop {
+            tokio::time::sleep(BOOTS_EVERY).await;
+            for (name, key, machine) in &self.afar {
+                // A host that does not answer says nothing about its processes.
+                if let Ok(false) = remote::prove::runs(machine, *key, context).await {
+                    // Only the first one is told.
+                    let _ = self.gone.set(sentence(name, *key));
+                }
+            }
+        }
+    }
+}
+
+fn sentence(target: &str, key: ProcessKey) -> String {
+    format!("pid {} of `{target}`, which was proven, is gone: somebody else stopped or restarted it", key.pid)
 }
 
 fn gone(error: EngineGone) -> Failure {
@@ -89,21 +151,19 @@ fn gone(error: EngineGone) -> Failure {
 
 /// Reads a target, and proves the server that it meets unless that is known already.
 async fn probe(
-    hosts: &Hosts,
+    world: &RealWorld,
     case: &Case,
     target: &str,
     known: Option<ProcessKey>,
     context: &JobContext,
 ) -> Result<(), Failure> {
-    let read = truth::read::probe(hosts, case, target, context).await?;
-    // A server on another host is read, and cannot be proven yet.
-    let local = case.target(target).is_some_and(Target::is_local);
-    let met = local && read.status == ServerStatus::Ready && read.process.is_some() && read.process != known;
+    let read = truth::read::probe(&world.hosts, case, target, context).await?;
+    let met = read.status == ServerStatus::Ready && read.process.is_some() && read.process != known;
     context.report(JobReport::TruthRead(Arc::new(read))).await.map_err(gone)?;
     if !met {
         return Ok(());
     }
-    match remote::prove::adopt(case, target, context).await? {
+    match remote::prove::adopt(&world.means()?, case, target, context).await? {
         Some(proof) => {
             let report = JobReport::BootProven { procedure: None, proof: Arc::new(proof) };
             context.report(report).await.map_err(gone)
@@ -173,7 +233,7 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
     }
 }
 
-/// Whether a target served when it was looked at last; one on another host has no proven boot.
+/// Whether a target served when it was looked at last.
 fn serves(state: &State, target: &str) -> bool {
     let known = state.target(target);
     known.is_some_and(|t| t.boot.is_some() || t.truth.as_ref().is_some_and(|r| r.status == ServerStatus::Ready))

@@ -317,13 +317,17 @@ fn client(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) -> ClientSpec {
 fn budget(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) -> Budget {
     let mut budget = Budget::default();
     let Some(section) = remarks.section(root, "budget") else { return budget };
-    remarks.unknown_keys(&section, &["concurrency", "prompt_tokens", "pause_when", "downtime_min"]);
+    remarks
+        .unknown_keys(&section, &["concurrency", "prompt_tokens", "pause_when", "downtime_min", "restore_after_min"]);
     if let Some(concurrency) = remarks.whole(&section, "concurrency", 1) {
         budget.concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX);
     }
     budget.prompt_tokens = remarks.whole(&section, "prompt_tokens", 0);
     if let Some(minutes) = remarks.number_in(&section, "downtime_min", 0.0, f64::INFINITY) {
         budget.downtime_min = minutes;
+    }
+    if let Some(minutes) = remarks.number_in(&section, "restore_after_min", 0.0, 1440.0) {
+        budget.restore_after_min = minutes.round() as u32;
     }
     if let Some(pause) = remarks.section(&section, "pause_when") {
         remarks.unknown_keys(&pause, &["waiting", "kv_usage"]);

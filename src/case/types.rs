@@ -302,11 +302,25 @@ pub struct Budget {
     pub pause_when: Option<PauseWhen>,
     /// Minutes of production downtime allowed; 0 is none until stated.
     pub downtime_min: f64,
+    /// Minutes after which a host puts a changed target back by itself unless the session renews its lease; 0 is never.
+    #[serde(default = "restore_after_min")]
+    pub restore_after_min: u32,
+}
+
+/// Half an hour: longer than a large model loads, shorter than a night.
+fn restore_after_min() -> u32 {
+    30
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { concurrency: 1, prompt_tokens: None, pause_when: None, downtime_min: 0.0 }
+        Self {
+            concurrency: 1,
+            prompt_tokens: None,
+            pause_when: None,
+            downtime_min: 0.0,
+            restore_after_min: restore_after_min(),
+        }
     }
 }
 

@@ -26,8 +26,25 @@ pub struct Procedure {
     pub title: String,
     /// Level wanted for each patch of the target.
     pub levels: BTreeMap<String, String>,
+    /// Path on the host, without an ending, of the traces of its steps.
+    #[serde(default)]
+    pub jobs: Option<String>,
+    /// The lease that it needs; `None` for one of an earlier version.
+    #[serde(default)]
+    pub lease: Option<Lease>,
     /// The steps, in order.
     pub steps: Vec<Step>,
+}
+
+/// The right to change a target, which stands on its host with the way back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lease {
+    /// Its folder on the host.
+    pub path: String,
+    /// Names the session that holds it.
+    pub token: String,
+    /// Minutes after which the host puts the target back by itself unless it is renewed; `None` is never.
+    pub minutes: Option<u32>,
 }
 
 /// What a procedure is for.
@@ -110,8 +127,22 @@ pub struct BootExpectation {
     /// `None` where the start was not made by a procedure.
     #[serde(default)]
     pub pid_file: Option<String>,
+    /// The systemd unit that must have started it; `None` where a script did.
+    #[serde(default)]
+    pub unit: Option<UnitExpectation>,
     /// Level wanted for each patch, with the text that the process must show.
     pub readback: Vec<Readback>,
+}
+
+/// What a start by systemd must show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnitExpectation {
+    /// The unit.
+    pub name: String,
+    /// The invocation before, which must be over; `None` where any will do.
+    pub old_invocation: Option<String>,
+    /// Automatic restarts so far: one more means that the server crashed.
+    pub restarts: Option<u32>,
 }
 
 /// One level to read back from the new process.

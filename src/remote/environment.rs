@@ -1,13 +1,13 @@
 //! The environment that a server's launch script was started in, against the one that a start from here would give it.
 //!
 //! A restart must change the asked levels and nothing else: what somebody had exported by hand before starting the
-//! server is kept, what only this program's own shell has is taken away. Pure, but for [`of`], which reads `/proc`.
+//! server is kept, what only this program's own shell has is taken away. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::MARK;
-use super::local;
-use super::owner::Running;
+use super::probe::owner::Own;
+use super::probe::types::Probe;
 use super::proc::{Environ, Unknown};
 use crate::redact;
 
@@ -22,20 +22,22 @@ pub struct Difference {
     pub unknown: Option<String>,
 }
 
-/// What a start from here must change so that the script finds what it found when `running` was started.
+/// What a start must change so that the script finds what it found when the server of `own` was started. `shell` is the
+/// environment that a shell of ours has on the host.
 ///
 /// `assigned` are the names that the script or its override assigns: where the shell became the server, what it was
 /// started with shows only beside them.
-pub fn of(running: &Running, assigned: &BTreeSet<String>) -> Difference {
-    let text = |t: std::ffi::OsString| t.to_string_lossy().into_owned();
-    let own: BTreeMap<String, String> = std::env::vars_os().map(|(n, v)| (text(n), text(v))).collect();
-    if let Some(launcher) = &running.launcher
-        && let Ok(environ) = local::environ(launcher.key.pid)
-    {
-        return against(&environ, &own, &BTreeSet::new());
+pub fn of(probe: &Probe, own: &Own, shell: &Environ, assigned: &BTreeSet<String>) -> Difference {
+    let ours: BTreeMap<String, String> = shell.pairs.iter().cloned().collect();
+    let block = |pid: u32| {
+        let process = probe.processes.get(&pid).ok_or_else(|| Unknown(format!("process {pid} was not read")))?;
+        process.environ.clone()
+    };
+    if let Some(Ok(environ)) = own.launcher.map(|l| block(l.pid)) {
+        return against(&environ, &ours, &BTreeSet::new());
     }
-    match local::environ(running.process.key.pid) {
-        Ok(environ) => against(&environ, &own, assigned),
+    match block(own.key.pid) {
+        Ok(environ) => against(&environ, &ours, assigned),
         Err(Unknown(why)) => Difference { unknown: Some(why), ..Difference::default() },
     }
 }

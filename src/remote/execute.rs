@@ -6,18 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::local::{self, ShellFailure};
-use super::prove;
+use super::machine::{Machine, ShellEnd, ShellFailure};
+use super::procedures::Means;
+use super::{lease, prove};
 use crate::case::{Case, Target};
 use crate::engine::input::JobReport;
 use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::procedure::{
-    Action, BootExpectation, BootProof, Evidence, Failure, Phase, Procedure, ProcessKey, Step,
+    Action, BootExpectation, BootProof, Evidence, Failure, Lease, Phase, Procedure, ProcessKey, Step,
 };
 use crate::redact;
 use crate::untrusted::Untrusted;
-
-pub use super::prove::{adopt, adopt_in};
 
 /// Runs a procedure: `Do` from step `from` upwards, `Undo` from step `from` downwards.
 ///
@@ -25,6 +24,7 @@ pub use super::prove::{adopt, adopt_in};
 /// A step failed, and nothing after it ran; the failure was reported. Or the job was cancelled between steps,
 /// or the engine is gone.
 pub async fn run(
+    means: &Means,
     case: &Case,
     procedure: &Procedure,
     phase: Phase,
@@ -34,6 +34,7 @@ pub async fn run(
     let target = case
         .target(&procedure.target)
         .ok_or_else(|| Failure::new(format!("the case has no target `{}`", procedure.target)))?;
+    let machine = Machine::of(&means.hosts, target)?.patient();
     let order: Vec<usize> = match phase {
         Phase::Do => (from..procedure.steps.len()).collect(),
         Phase::Undo => (0..procedure.steps.len().min(from + 1)).rev().collect(),
@@ -46,10 +47,10 @@ pub async fn run(
         ctx.progress(done as u64, Some(total), progress_phase(&procedure.steps[step].name, phase));
         let id = procedure.id;
         tell(ctx, JobReport::StepStarted { procedure: id, step, phase }).await?;
-        let run = Run { case, target, procedure, ctx };
+        let run = Run { means, machine: &machine, case, target, procedure, ctx, step, phase };
         let end = match phase {
-            Phase::Do => run.forward(&procedure.steps[step]).await,
-            Phase::Undo => run.back(&procedure.steps[step]).await,
+            Phase::Do => run.forward().await,
+            Phase::Undo => run.back().await,
         };
         match end {
             Ok(evidence) => tell(ctx, JobReport::StepDone { procedure: id, step, phase, evidence }).await?,
@@ -68,7 +69,11 @@ async fn tell(ctx: &JobContext, report: JobReport) -> Result<(), Failure> {
 
 fn progress_phase(step: &str, phase: Phase) -> String {
     let doing = match step {
+        "lease" => "taking the lease",
+        "give-lease-back" => "giving the lease back",
         "write-override" => "writing the override",
+        "write-drop-in" => "writing the drop-in",
+        "take-drop-in-away" => "taking the drop-in away",
         "stop" => "stopping",
         "start" => "starting",
         "prove" => "loading",
@@ -82,59 +87,110 @@ fn progress_phase(step: &str, phase: Phase) -> String {
 }
 
 struct Run<'a> {
+    means: &'a Means,
+    machine: &'a Machine,
     case: &'a Case,
     target: &'a Target,
     procedure: &'a Procedure,
     ctx: &'a JobContext,
+    step: usize,
+    phase: Phase,
 }
 
 impl Run<'_> {
+    fn of(&self) -> &Step {
+        &self.procedure.steps[self.step]
+    }
+
     /// Checks, applies where needed, proves.
-    async fn forward(&self, step: &Step) -> Result<Vec<Evidence>, Failure> {
+    async fn forward(&self) -> Result<Vec<Evidence>, Failure> {
+        let step = self.of();
         let mut evidence = Vec::new();
+        if let Some(held) = &self.procedure.lease
+            && !matches!(step.name.as_str(), "lease" | "give-lease-back")
+        {
+            self.renew(held).await?;
+        }
         if self.already(&step.check).await? {
             evidence.push(said(&step.name, "already done", "its check"));
         } else {
-            evidence.extend(self.act(&step.name, &step.apply).await?);
+            evidence.extend(self.act(&step.apply, Kind::Change).await?);
         }
-        evidence.extend(self.act(&step.name, &step.proof).await?);
+        evidence.extend(self.act(&step.proof, Kind::Look).await?);
         Ok(evidence)
     }
 
-    async fn back(&self, step: &Step) -> Result<Vec<Evidence>, Failure> {
+    async fn back(&self) -> Result<Vec<Evidence>, Failure> {
+        let step = self.of();
         let Some(undo) = &step.undo else { return Ok(Vec::new()) };
         // A process that still runs may have been told to stop already, by a shell that outlived its program:
         // the stop is finished first, so that nothing ends later what is called restored now.
         let mut evidence = Vec::new();
         if let Action::ProcessGone { pid, start_ticks, .. } = step.check
-            && local::runs(ProcessKey { pid, start_ticks })
+            && prove::runs(self.machine, ProcessKey { pid, start_ticks }, self.ctx).await?
         {
-            evidence.extend(self.act(&step.name, &step.apply).await?);
+            evidence.extend(self.act(&step.apply, Kind::Change).await?);
         }
-        evidence.extend(self.act(&step.name, undo).await?);
+        evidence.extend(self.act(undo, Kind::Change).await?);
         if let Some(proof) = &step.undo_proof {
-            evidence.extend(self.act(&step.name, proof).await?);
+            evidence.extend(self.act(proof, Kind::Look).await?);
         }
         Ok(evidence)
+    }
+
+    /// Nothing is done to a target that the host has put back by itself in the meantime.
+    async fn renew(&self, held: &Lease) -> Result<(), Failure> {
+        let text = lease::renew(&held.path, &held.token, held.minutes.unwrap_or_default())?;
+        let end = self.machine.read(&text, 20.0, &self.ctx.cancel).await.map_err(|f| self.broke(f))?;
+        if !end.ok() {
+            return Err(Failure::new(format!(
+                "the lease of `{}` cannot be renewed: {}",
+                self.target.name,
+                end.last_line()
+            )));
+        }
+        match end.out.trim() {
+            "ours" => Ok(()),
+            "restored" => Err(Failure::new(format!(
+                "the host has put `{}` back by itself, because the lease was not renewed in time",
+                self.target.name
+            ))
+            .hint("ask for the change anew")),
+            _ => Err(Failure::new(format!("somebody else holds `{}` now", self.target.name))
+                .hint("nothing more was done; ask for the change anew to see who it is")),
+        }
+    }
+
+    fn broke(&self, failure: ShellFailure) -> Failure {
+        let name = &self.of().name;
+        match failure {
+            ShellFailure::Cancelled => Failure::new(format!("cancelled within step `{name}`")),
+            ShellFailure::Host(error) => {
+                let failure = error.failure();
+                Failure { message: format!("step `{name}`: {}", failure.message), ..failure }
+            }
+            other => Failure::new(format!("step `{name}` {other}")),
+        }
     }
 
     async fn already(&self, check: &Action) -> Result<bool, Failure> {
         match check {
             Action::Nothing | Action::ProveBoot { .. } => Ok(false),
-            Action::Shell { script, timeout_s } => match local::shell(script, *timeout_s, &self.ctx.cancel).await {
-                Ok(end) => Ok(end.ok()),
-                Err(failure) => Err(Failure::new(format!("a check {failure}"))),
-            },
+            Action::Shell { script, timeout_s } => {
+                let end = self.machine.read(script, *timeout_s, &self.ctx.cancel).await;
+                end.map(|end| end.ok()).map_err(|f| self.broke(f))
+            }
             Action::ProcessGone { pid, start_ticks, .. } => {
-                Ok(!local::runs(ProcessKey { pid: *pid, start_ticks: *start_ticks }))
+                let key = ProcessKey { pid: *pid, start_ticks: *start_ticks };
+                Ok(!prove::runs(self.machine, key, self.ctx).await?)
             }
         }
     }
 
-    async fn act(&self, name: &str, action: &Action) -> Result<Vec<Evidence>, Failure> {
+    async fn act(&self, action: &Action, kind: Kind) -> Result<Vec<Evidence>, Failure> {
         match action {
             Action::Nothing => Ok(Vec::new()),
-            Action::Shell { script, timeout_s } => self.shell(name, script, *timeout_s).await,
+            Action::Shell { script, timeout_s } => self.shell(script, *timeout_s, kind).await,
             Action::ProcessGone { pid, start_ticks, timeout_s } => {
                 let key = ProcessKey { pid: *pid, start_ticks: *start_ticks };
                 self.gone(key, *timeout_s).await
@@ -143,11 +199,20 @@ impl Run<'_> {
         }
     }
 
-    async fn shell(&self, name: &str, script: &str, timeout_s: f64) -> Result<Vec<Evidence>, Failure> {
-        let end = local::shell(script, timeout_s, &self.ctx.cancel).await.map_err(|failure| match failure {
-            ShellFailure::Cancelled => Failure::new(format!("cancelled within step `{name}`")),
-            other => Failure::new(format!("step `{name}` {other}")),
-        })?;
+    async fn shell(&self, script: &str, timeout_s: f64, kind: Kind) -> Result<Vec<Evidence>, Failure> {
+        let name = &self.of().name;
+        let end: Result<ShellEnd, ShellFailure> = match (kind, &self.procedure.jobs) {
+            (Kind::Change, Some(jobs)) => {
+                let way = match self.phase {
+                    Phase::Do => "do",
+                    Phase::Undo => "undo",
+                };
+                let job = format!("{jobs}-{}-{way}", self.step);
+                self.machine.detached(&job, script, timeout_s, &self.ctx.cancel).await
+            }
+            (Kind::Look, _) | (_, None) => self.machine.read(script, timeout_s, &self.ctx.cancel).await,
+        };
+        let end = end.map_err(|f| self.broke(f))?;
         for line in end.out.lines().chain(end.err.lines()) {
             self.ctx.log(redact::text(line));
         }
@@ -158,34 +223,46 @@ impl Run<'_> {
         }
         let line = Untrusted::from(redact::text(&end.last_line())).visible(300);
         let failure = Failure::new(format!("step `{name}` failed: {line}"));
-        Err(if end.err.contains("No space left") {
-            failure.hint("the disk is full: free some space, then resume")
-        } else {
-            failure
+        Err(match end.err.as_str() {
+            err if err.contains("No space left") => failure.hint("the disk is full: free some space, then resume"),
+            err if err.contains("Read-only file system") => {
+                failure.hint("the file system there is mounted read-only: nothing can be written")
+            }
+            err if err.contains("held by ") => {
+                failure.hint("resume that session, or put the target back with `patchbench restore CASE`")
+            }
+            _ => failure,
         })
     }
 
     async fn gone(&self, key: ProcessKey, timeout_s: f64) -> Result<Vec<Evidence>, Failure> {
-        let limit = tokio::time::sleep(Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX));
-        let gone = async {
-            while local::runs(key) {
-                tokio::time::sleep(Duration::from_millis(50)).await;
+        let until = tokio::time::Instant::now() + Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX);
+        while prove::runs(self.machine, key, self.ctx).await? {
+            if tokio::time::Instant::now() >= until {
+                return Err(Failure::new(format!("pid {} still runs after {timeout_s} s", key.pid)));
             }
-        };
-        tokio::select! {
-            () = gone => Ok(vec![said("old-process", &format!("pid {} is gone", key.pid), &format!("/proc/{}/stat", key.pid))]),
-            () = limit => Err(Failure::new(format!("pid {} still runs after {timeout_s} s", key.pid))),
-            () = self.ctx.cancel.cancelled() => Err(Failure::new("cancelled while waiting for a process to end")),
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(100)) => {}
+                () = self.ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for a process to end")),
+            }
         }
+        Ok(vec![said("old-process", &format!("pid {} is gone", key.pid), &format!("/proc/{}/stat", key.pid))])
     }
 
     async fn prove(&self, expect: &BootExpectation, timeout_s: f64) -> Result<Vec<Evidence>, Failure> {
-        let proof: BootProof = prove::prove(self.case, self.target, expect, timeout_s, self.ctx).await?;
+        let proof: BootProof = prove::prove(self.means, self.case, self.target, expect, timeout_s, self.ctx).await?;
         let evidence = proof.evidence.clone();
         let proof = Arc::new(proof);
         tell(self.ctx, JobReport::BootProven { procedure: Some(self.procedure.id), proof }).await?;
         Ok(evidence)
     }
+}
+
+/// Whether a text changes something on the host, so that it must not be lost or made twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Change,
+    Look,
 }
 
 fn said(about: &str, seen: &str, source: &str) -> Evidence {

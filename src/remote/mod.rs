@@ -7,10 +7,13 @@
 pub mod argv;
 pub mod environment;
 pub mod execute;
+pub mod ground;
 pub mod host;
 pub mod http;
+pub mod lease;
 pub mod levels;
 pub mod local;
+pub mod machine;
 pub mod owner;
 pub mod probe;
 pub mod proc;
@@ -18,6 +21,8 @@ pub mod procedures;
 pub mod prove;
 pub mod script;
 mod shell_text;
+mod unit_text;
+pub mod watch;
 
 pub use procedures::Folders;
 pub use shell_text::MARK;

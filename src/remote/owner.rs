@@ -1,23 +1,12 @@
-//! Whose process owns a target's port: the target's own server, or a stranger.
+//! Whose process owns a target's port: the target's own server, or a stranger. The rule alone; `probe::owner` applies it
+//! to what a probe read.
 
 use super::MARK;
 use super::argv::{self, Word};
-use super::local::{self, PortOwner};
-use super::proc::{Cmdline, Environ, ProcessInfo, Unknown};
+use super::proc::{Cmdline, Environ, Unknown};
 use crate::engine::procedure::Failure;
 use crate::redact;
 use crate::untrusted::Untrusted;
-
-/// The server process of a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Running {
-    /// The process that owns the port.
-    pub process: ProcessInfo,
-    /// The script that it was started from, as far as its ancestors tell; `None` where they do not.
-    pub started_from: Option<String>,
-    /// The shell that runs that script, where it still does.
-    pub launcher: Option<ProcessInfo>,
-}
 
 /// What tells a target's own process from a stranger.
 #[derive(Clone, Debug)]
@@ -73,36 +62,6 @@ pub fn recognise(
     own.then_some(Known { started_from: None, shell: None })
 }
 
-/// The target's server; `None` where nobody owns the port.
-///
-/// # Errors
-/// The port is owned by a process that is not this target's, or that cannot be named.
-pub fn running(target: &str, port: u16, marks: &Marks<'_>) -> Result<Option<Running>, Failure> {
-    let process = match local::port_owner(port) {
-        PortOwner::Nobody => return Ok(None),
-        PortOwner::Process(process) => process,
-        PortOwner::Unknown(Unknown(why)) => {
-            return Err(Failure::new(format!("cannot tell who owns port {port} of `{target}`: {why}"))
-                .hint("run as the user who runs the server, or with more rights"));
-        }
-    };
-    let lineage = local::lineage(process.key.pid);
-    let kin: Vec<Kin> = lineage.iter().map(of_this_machine).collect();
-    let text = |file: &str| fs_err::read_to_string(file).ok();
-    let Some(known) = recognise(target, &kin, marks, &text) else {
-        return Err(stranger(target, port, &describe(process.key.pid)));
-    };
-    // A shell that became the server is no launcher any more.
-    let launcher = known.shell.filter(|place| *place > 0).map(|place| lineage[place].clone());
-    Ok(Some(Running { process, started_from: known.started_from, launcher }))
-}
-
-fn of_this_machine(process: &ProcessInfo) -> Kin {
-    let pid = process.key.pid;
-    let folder = fs_err::read_link(format!("/proc/{pid}/cwd")).ok().map(|p| p.display().to_string());
-    Kin { cmdline: local::cmdline(pid), environ: local::environ(pid), folder, session: Some(process.session) }
-}
-
 /// What is said of a port that somebody else owns.
 pub fn stranger(target: &str, port: u16, who: &str) -> Failure {
     Failure::new(format!("port {port} of `{target}` is owned by another process: {who}"))
@@ -110,11 +69,6 @@ pub fn stranger(target: &str, port: u16, who: &str) -> Failure {
 }
 
 /// Pid and redacted command line, for a message.
-pub fn describe(pid: u32) -> String {
-    described(pid, &local::cmdline(pid))
-}
-
-/// The same of a command line that was read.
 pub fn described(pid: u32, cmdline: &Result<Cmdline, Unknown>) -> String {
     format!("pid {pid}, `{}`", shown(cmdline).visible(160))
 }
@@ -157,7 +111,7 @@ fn marked(target: &str, marks: &Marks<'_>, kin: &Kin) -> bool {
 }
 
 /// What names the starts of one target: its name alone is that of other targets in other cases.
-pub(super) fn run_stem(target: &str, script: &str) -> String {
+pub fn run_stem(target: &str, script: &str) -> String {
     let hash = blake3::hash(script.as_bytes()).to_hex();
     format!("{}-{}", file_name(target), &hash[..8])
 }
@@ -219,12 +173,13 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_known_by_its_program() {
-        let me = of_this_machine(&local::process(std::process::id()).unwrap());
-        let mine = argv::known(me.cmdline.as_ref().unwrap().words().unwrap());
-        assert!(looks_declared(&me, &mine));
-        assert!(!looks_declared(&me, &argv::known(&["python", "-m", "srv", "--port", "1"])));
-        assert!(!looks_declared(&me, &[None, Some("--port".into())]));
+    fn a_process_is_known_by_its_program() {
+        let words = ["/x/python", "-m", "srv", "--port", "1"].map(str::to_owned).to_vec();
+        let kin =
+            Kin { cmdline: Ok(Cmdline::Words(words)), environ: Ok(Environ::default()), folder: None, session: None };
+        assert!(looks_declared(&kin, &argv::known(&["/x/python", "-m", "srv", "--port", "1"])));
+        assert!(!looks_declared(&kin, &argv::known(&["python", "-m", "other", "--port", "1"])));
+        assert!(!looks_declared(&kin, &[None, Some("--port".into())]));
     }
 
     #[test]

@@ -52,6 +52,33 @@ pub fn stat(bytes: &[u8]) -> Option<ProcessInfo> {
     })
 }
 
+/// Seconds of a time span as systemd prints it, such as `1min 30s`; `infinity` is one.
+pub fn span_seconds(text: &str) -> Option<f64> {
+    if text == "infinity" {
+        return Some(f64::INFINITY);
+    }
+    let unit = |name: &str| match name {
+        "us" => Some(1e-6),
+        "ms" => Some(1e-3),
+        "" | "s" => Some(1.0),
+        "min" => Some(60.0),
+        "h" => Some(3600.0),
+        "d" => Some(86_400.0),
+        "w" => Some(604_800.0),
+        "month" => Some(2_629_800.0),
+        "y" => Some(31_557_600.0),
+        _ => None,
+    };
+    let part = |word: &str| {
+        let at = word.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(word.len());
+        Some(word[..at].parse::<f64>().ok()? * unit(&word[at..])?)
+    };
+    if text.is_empty() {
+        return None;
+    }
+    text.split_whitespace().map(part).sum()
+}
+
 /// An environment block at the moment of the last `exec`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environ {
@@ -219,6 +246,22 @@ mod tests {
 
     fn artefact(name: &str) -> Vec<u8> {
         fs_err::read(format!("{}/tests/artefacts/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+    }
+
+    #[test]
+    fn spans_of_systemd() {
+        for (text, expect) in [
+            ("10s", Some(10.0)),
+            ("1min 30s", Some(90.0)),
+            ("0", Some(0.0)),
+            ("500ms", Some(0.5)),
+            ("infinity", Some(f64::INFINITY)),
+            ("", None),
+            ("soon", None),
+            ("1 parsec", None),
+        ] {
+            assert_eq!(span_seconds(text), expect, "{text}");
+        }
     }
 
     #[test]

@@ -8,25 +8,34 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::host::reach;
 use super::http;
-use super::levels::{self, LevelReading};
-use super::local::{self, PortOwner};
+use super::levels::LevelReading;
+use super::machine::Machine;
 use super::owner::{self, Marks};
-use super::proc::{Cmdline, ProcessInfo, Unknown};
+use super::probe::files::script_text;
+use super::probe::owner::Own;
+use super::probe::types::{PortOwners, Probe};
+use super::probe::{self, Ask};
+use super::proc::{Cmdline, Unknown};
+use super::procedures::{Means, folder_of};
 use super::script;
+use super::watch::{self, Look};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, ServingEngine, Target};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
 use crate::redact;
 use crate::serving::client::Client;
-use crate::truth::flags;
 use crate::truth::survey::recognise::is_server_command;
+use crate::truth::{flags, service};
 use crate::untrusted::Untrusted;
 
 /// Log lines that a failure shows.
 const LAST_LINES: usize = 12;
+/// Between two looks at this machine, and at another.
 const POLL: Duration = Duration::from_millis(100);
+const POLL_AFAR: Duration = Duration::from_secs(1);
 
 /// Waits until a start is proven.
 ///
@@ -34,16 +43,19 @@ const POLL: Duration = Duration::from_millis(100);
 /// The server ended or was not ready in time (with its last log lines), a stranger owns the port, a level
 /// is not the one that was asked for, or the job was cancelled.
 pub async fn prove(
+    means: &Means,
     case: &Case,
     target: &Target,
     expect: &BootExpectation,
     timeout_s: f64,
     ctx: &JobContext,
 ) -> Result<BootProof, Failure> {
+    let machine = Machine::of(&means.hosts, target)?.patient();
+    let asked = Asked { means, case, target, machine: &machine, ctx };
     let mut watch = Watch::new(target, expect);
     let mut evidence = Vec::new();
     if let Some(old) = expect.old {
-        if local::runs(old) {
+        if runs(&machine, old, ctx).await? {
             return Err(Failure::new(format!("the process before, pid {}, still runs", old.pid)));
         }
         evidence.push(seen(
@@ -52,27 +64,32 @@ pub async fn prove(
             format!("/proc/{}", old.pid),
         ));
     }
-    let endpoint = http::endpoint(target).await?;
+    let (near, endpoint) = asked.endpoint().await?;
     let limit = tokio::time::sleep(Duration::try_from_secs_f64(timeout_s).unwrap_or(Duration::MAX));
     let ready = async {
         loop {
-            if let Some(ready) = watch.look(&endpoint, ctx).await? {
-                return Ok::<Ready, Failure>(ready);
+            if let Some(pid) = watch.look(&asked, &endpoint).await? {
+                return Ok::<u32, Failure>(pid);
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(if target.is_local() { POLL } else { POLL_AFAR }).await;
         }
     };
-    let ready = tokio::select! {
+    let pid = tokio::select! {
         ready = ready => ready?,
         () = limit => return Err(watch.failure(format!("`{}` was not ready within {timeout_s} s", target.name))),
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the server")),
     };
-    let key = ready.process.key;
+    evidence.append(&mut watch.evidence);
+    let answer = asked.probe(expect.unit.as_ref().map(|u| u.name.clone())).await?;
+    let key = key_of(&answer, pid)?;
     if expect.old.is_some_and(|old| old.pid == key.pid || key.start_ticks < old.start_ticks) {
         return Err(Failure::new(format!("pid {} is not newer than the process before", key.pid)));
     }
-    evidence.extend(ready.evidence);
-    let proof = gather(case, target, &ready.process, &endpoint, evidence, ctx).await?;
+    evidence.insert(
+        evidence.len().min(1),
+        seen("pid", &format!("pid {pid} started at tick {}", key.start_ticks), format!("/proc/{pid}/stat")),
+    );
+    let proof = asked.gather(&answer, key, &near, &endpoint, evidence).await?;
     for wanted in &expect.readback {
         if let Some(level) = proof.levels.get(&wanted.patch).filter(|l| **l != wanted.level) {
             let message =
@@ -83,77 +100,93 @@ pub async fn prove(
     Ok(proof)
 }
 
+/// Whether exactly this process runs on a host; a zombie does not.
+///
+/// # Errors
+/// The host cannot be asked.
+pub async fn runs(machine: &Machine, key: ProcessKey, ctx: &JobContext) -> Result<bool, Failure> {
+    let text = super::shell_text::runs(key);
+    let end = machine.read(&text, 20.0, &ctx.cancel).await.map_err(super::machine::ShellFailure::failure)?;
+    match end.out.trim() {
+        "runs" => Ok(true),
+        "gone" => Ok(false),
+        _ => Err(Failure::new(format!("cannot tell whether pid {} runs: {}", key.pid, end.last_line()))),
+    }
+}
+
 /// Proves a server that runs already, whoever started it; `None` where nobody owns the port.
 ///
 /// # Errors
 /// The port is a stranger's, or the server does not answer.
-pub async fn adopt(case: &Case, target: &str, ctx: &JobContext) -> Result<Option<BootProof>, Failure> {
-    let folders = super::procedures::Folders::standard()?;
-    adopt_in(&folders, case, target, ctx).await
-}
-
-/// [`adopt`] with our files in the given folder.
-///
-/// # Errors
-/// See [`adopt`].
-pub async fn adopt_in(
-    folders: &super::procedures::Folders,
-    case: &Case,
-    target: &str,
-    ctx: &JobContext,
-) -> Result<Option<BootProof>, Failure> {
+pub async fn adopt(means: &Means, case: &Case, target: &str, ctx: &JobContext) -> Result<Option<BootProof>, Failure> {
     let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
-    if !target.is_local() {
-        return Err(Failure::new(format!(
-            "`{}` runs on `{}`, and only this machine can be read yet",
-            target.name, target.host
-        )));
-    }
+    let machine = Machine::of(&means.hosts, target)?;
+    let asked = Asked { means, case, target, machine: &machine, ctx };
     let port = target.port().ok_or_else(|| Failure::new(format!("the url of `{}` has no port", target.name)))?;
-    let Some(process) = target_process(target, port, &folders.overrides.display().to_string())? else {
-        return Ok(None);
+    let unit = match &target.manager {
+        Manager::Systemd { systemd } => Some(systemd.clone()),
+        Manager::Script { .. } | Manager::Docker { .. } | Manager::Unknown => None,
     };
-    let endpoint = http::endpoint(target).await?;
+    let answer = asked.probe(unit).await?;
+    let Some(own) = target_process(&answer, target, port)? else { return Ok(None) };
+    let (near, endpoint) = asked.endpoint().await?;
     let (url, _) = endpoint.identity().await.map_err(|e| {
-        Failure::new(format!("pid {} owns port {port} and does not serve yet: {e}", process.key.pid))
+        Failure::new(format!("pid {} owns port {port} and does not serve yet: {e}", own.key.pid))
             .hint("wait until it is ready")
     })?;
     let evidence = vec![
-        seen("port-owner", &owner::describe(process.key.pid), format!("/proc/net/tcp, port {port}")),
-        seen("identity", "answered", url),
+        seen("port-owner", &described(&answer, own.key.pid), format!("/proc/net/tcp, port {port}")),
+        seen("identity", "answered", far(&near, target, &url)),
     ];
-    gather(case, target, &process, &endpoint, evidence, ctx).await.map(Some)
+    asked.gather(&answer, own.key, &near, &endpoint, evidence).await.map(Some)
 }
 
 /// The target's own process on its port. A target without a readable script is taken at its port's word.
-pub(crate) fn target_process(target: &Target, port: u16, overrides: &str) -> Result<Option<ProcessInfo>, Failure> {
+fn target_process(answer: &Probe, target: &Target, port: u16) -> Result<Option<Own>, Failure> {
     let path = match &target.manager {
         Manager::Script { script, .. } => Some(script.as_str()),
         Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => None,
     };
-    if let Some(path) = path
-        && let Ok(text) = super::procedures::read_script(path)
-    {
-        let declared = script::declared(&script::parse(&text)?, path, Some(port));
-        let marks = Marks { script: path, overrides, argv: &declared.argv };
-        return Ok(owner::running(&target.name, port, &marks)?.map(|r| r.process));
+    let overrides = answer.overrides.as_deref().unwrap_or_default();
+    let text = path.and_then(|path| Some((path, script_text(answer, path).ok()?)));
+    let argv = match &text {
+        Some((path, text)) => script::declared(&script::parse(text)?, path, Some(port)).argv,
+        None => Vec::new(),
+    };
+    let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
+    let Some(own) = probe::owner::running(answer, &target.name, port, &marks)? else { return Ok(None) };
+    if own.by_port_alone.is_none() {
+        return Ok(Some(own));
     }
-    match local::port_owner(port) {
-        PortOwner::Nobody => Ok(None),
-        PortOwner::Process(process) => {
-            // A forwarder, such as docker's, owns ports too, and its environment is not the server's.
-            let pid = process.key.pid;
-            let line = local::cmdline(pid);
-            let words = line.as_ref().ok().and_then(|l| l.words().ok());
-            if words.is_some_and(|w| is_server_command(&super::argv::known(w))) {
-                return Ok(Some(process));
-            }
-            let who = owner::describe(pid);
-            Err(Failure::new(format!("port {port} of `{}` is owned by no known model server: {who}", target.name))
-                .hint("name the target's `launch_script`, so that its server can be told from others"))
-        }
-        PortOwner::Unknown(Unknown(why)) => Err(Failure::new(why)),
+    // A forwarder, such as docker's, owns ports too, and its environment is not the server's.
+    let line = answer.processes.get(&own.key.pid).map(|p| &p.cmdline);
+    let words = line.and_then(|l| l.as_ref().ok()).and_then(|l| l.words().ok());
+    if words.is_none_or(|w| is_server_command(&super::argv::known(w))) {
+        return Ok(Some(own));
     }
+    let who = described(answer, own.key.pid);
+    Err(Failure::new(format!("port {port} of `{}` is owned by no known model server: {who}", target.name))
+        .hint("name the target's `launch_script`, so that its server can be told from others"))
+}
+
+fn described(answer: &Probe, pid: u32) -> String {
+    match answer.processes.get(&pid) {
+        Some(process) => owner::described(pid, &process.cmdline),
+        None => format!("pid {pid}"),
+    }
+}
+
+fn key_of(answer: &Probe, pid: u32) -> Result<ProcessKey, Failure> {
+    match answer.processes.get(&pid).map(|p| &p.stat) {
+        Some(Ok(stat)) if stat.runs() => Ok(stat.key),
+        Some(Err(Unknown(why))) => Err(Failure::new(why.clone())),
+        Some(Ok(_)) | None => Err(Failure::new(format!("pid {pid} ended while it was being proven"))),
+    }
+}
+
+/// A URL as the case has it, whatever port stands for it here.
+fn far(near: &Target, target: &Target, url: &str) -> String {
+    url.replace(near.url.trim_end_matches('/'), target.url.trim_end_matches('/'))
 }
 
 fn seen(about: &str, what: &str, source: impl Into<String>) -> Evidence {
@@ -169,50 +202,50 @@ pub fn ready_line(engine: ServingEngine) -> &'static str {
     }
 }
 
-struct Ready {
-    process: ProcessInfo,
-    evidence: Vec<Evidence>,
-}
-
 /// What is watched while a server loads.
 struct Watch<'a> {
     target: &'a Target,
     expect: &'a BootExpectation,
-    offset: u64,
+    question: watch::Question,
     last: Vec<String>,
     ready: Option<String>,
+    began: bool,
+    evidence: Vec<Evidence>,
 }
 
 impl<'a> Watch<'a> {
     fn new(target: &'a Target, expect: &'a BootExpectation) -> Self {
-        // What the server before wrote after the planning does not count either.
-        let run = expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid"));
-        let at_start = run.and_then(|r| trace(r, "offset")?.trim().parse().ok());
-        let offset = expect.log_offset.max(at_start.unwrap_or(0));
-        Self { target, expect, offset, last: Vec::new(), ready: None }
+        let run = expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid")).map(str::to_owned);
+        let unit = expect.unit.as_ref().map(|u| (u.name.clone(), String::new()));
+        let log = unit.is_none().then(|| (expect.log.clone(), expect.log_offset));
+        let question = watch::Question { port: expect.port, run, log, unit };
+        Self { target, expect, question, last: Vec::new(), ready: None, began: false, evidence: Vec::new() }
+    }
+
+    fn log_name(&self) -> String {
+        match &self.expect.unit {
+            Some(unit) => format!("journal of {}", unit.name),
+            None => self.expect.log.clone(),
+        }
     }
 
     fn failure(&self, message: String) -> Failure {
+        let log = self.log_name();
         if self.last.is_empty() {
-            return Failure::new(message).hint(format!("its log `{}` got no new line", self.expect.log));
+            return Failure::new(message).hint(format!("its log `{log}` got no new line"));
         }
         let lines = self.last.join("\n");
         let shown: Vec<String> = lines.lines().map(|l| Untrusted::from(l).visible(200)).collect();
-        Failure::new(format!("{message}; last log lines: {}", shown.join(" ⏎ ")))
-            .hint(format!("see `{}`", self.expect.log))
+        let see = self
+            .expect
+            .unit
+            .as_ref()
+            .map_or_else(|| format!("see `{log}`"), |u| format!("see `journalctl -u {}`", u.name));
+        Failure::new(format!("{message}; last log lines: {}", shown.join(" ⏎ "))).hint(see)
     }
 
-    fn follow_log(&mut self, ctx: &JobContext) {
-        while let Ok(tail) = local::tail(&self.expect.log, self.offset)
-            && tail.offset != self.offset
-        {
-            self.take_lines(tail, ctx);
-        }
-    }
-
-    fn take_lines(&mut self, tail: local::Tail, ctx: &JobContext) {
-        self.offset = tail.offset;
-        for line in tail.lines {
+    fn take_lines(&mut self, lines: Vec<String>, ctx: &JobContext) {
+        for line in lines {
             let line = redact::text(&line);
             ctx.live(Live::ServerLog { target: self.target.name.clone(), line: Untrusted::from(line.as_str()) });
             if self.ready.is_none() && line.contains(ready_line(self.target.engine)) {
@@ -224,31 +257,48 @@ impl<'a> Watch<'a> {
         self.last.drain(..surplus);
     }
 
-    /// One look; the server once it is ready.
-    async fn look(&mut self, endpoint: &Client, ctx: &JobContext) -> Result<Option<Ready>, Failure> {
-        let run = self.expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid"));
-        let session = run.and_then(leader);
-        let ended = run.zip(session).and_then(|(run, session)| ended(run, session));
-        self.follow_log(ctx);
-        if let Some(status) = ended {
+    /// One look; the pid of the server once it is ready.
+    async fn look(&mut self, asked: &Asked<'_>, endpoint: &Client) -> Result<Option<u32>, Failure> {
+        let ctx = asked.ctx;
+        let look = loop {
+            let mut look = watch::look(asked.machine, &self.question, &ctx.cancel).await?;
+            self.question = look.next.clone();
+            // What the server before wrote after the planning does not count either.
+            if !std::mem::replace(&mut self.began, true)
+                && let (Some((_, offset)), Some(at)) =
+                    (&mut self.question.log, look.start.as_ref().and_then(|s| s.offset))
+            {
+                *offset = at.max(self.expect.log_offset);
+                continue;
+            }
+            self.take_lines(std::mem::take(&mut look.lines), ctx);
+            if !look.more {
+                break look;
+            }
+        };
+        if let Some(status) = look.start.as_ref().and_then(watch::Start::ended) {
             return Err(
                 self.failure(format!("`{}` ended while it was loading, with status {status}", self.target.name))
             );
         }
-        let process = match local::port_owner(self.expect.port) {
-            PortOwner::Process(process) => process,
-            PortOwner::Nobody | PortOwner::Unknown(_) => {
+        if let Some(unit) = &look.unit
+            && !self.unit_runs(unit)?
+        {
+            ctx.progress(0, None, "waiting for systemd");
+            return Ok(None);
+        }
+        let pids = match &look.owners {
+            PortOwners::Processes(pids) => pids,
+            PortOwners::Nobody | PortOwners::Unknown(_) => {
                 ctx.progress(0, None, "loading");
                 return Ok(None);
             }
         };
-        let pid = process.key.pid;
-        if let Some((run, session)) = run.zip(session)
-            && process.session != session.pid
-            && !local::members(run, Some(session)).iter().any(|p| p.key == process.key)
-        {
-            let owner = owner::describe(pid);
-            return Err(self.failure(format!("port {} is owned by another process: {owner}", self.expect.port)));
+        let Some(pid) = pids.first().copied() else { return Ok(None) };
+        if let Some(why) = stranger(&look, pid) {
+            return Err(
+                self.failure(format!("port {} is owned by another process: pid {pid}, {why}", self.expect.port))
+            );
         }
         let Some(line) = self.ready.clone() else {
             ctx.progress(0, None, "waiting for the ready line");
@@ -258,89 +308,162 @@ impl<'a> Watch<'a> {
             ctx.progress(0, None, "waiting for the first answer");
             return Ok(None);
         };
-        let evidence = vec![
-            seen("pid", &format!("pid {pid} started at tick {}", process.key.start_ticks), format!("/proc/{pid}/stat")),
-            seen("port-owner", &owner::describe(pid), format!("/proc/net/tcp, port {}", self.expect.port)),
-            seen("ready-line", &line, self.expect.log.clone()),
-            seen("identity", "answered", url),
-        ];
-        Ok(Some(Ready { process, evidence }))
+        let near = endpoint.base();
+        self.evidence.extend([
+            seen("port-owner", &format!("pid {pid}"), format!("/proc/net/tcp, port {}", self.expect.port)),
+            seen("ready-line", &line, self.log_name()),
+            seen(
+                "identity",
+                "answered",
+                url.replace(near.trim_end_matches('/'), self.target.url.trim_end_matches('/')),
+            ),
+        ]);
+        Ok(Some(pid))
+    }
+
+    /// Whether the unit runs a new invocation.
+    ///
+    /// # Errors
+    /// It failed, or systemd restarted it by itself.
+    fn unit_runs(&mut self, properties: &Result<BTreeMap<String, Untrusted>, Unknown>) -> Result<bool, Failure> {
+        let Some(expect) = &self.expect.unit else { return Ok(true) };
+        let Ok(properties) = properties else { return Ok(false) };
+        let text = |name: &str| properties.get(name).map_or("", Untrusted::raw);
+        let (state, result, invocation) = (text("ActiveState"), text("Result"), text("InvocationID"));
+        let name = &expect.name;
+        if result == "start-limit-hit" {
+            return Err(self
+                .failure(format!("systemd refuses to start `{name}` again: it was started too often"))
+                .hint(format!("`systemctl reset-failed {name}` lets it start again")));
+        }
+        if expect.old_invocation.as_deref() == Some(invocation) {
+            return Ok(false);
+        }
+        if state == "failed" {
+            return Err(self.failure(format!("`{name}` failed while it was loading: {result}")));
+        }
+        let restarts: Option<u32> = text("NRestarts").parse().ok();
+        if let (Some(before), Some(now)) = (expect.restarts, restarts)
+            && now > before
+        {
+            return Err(
+                self.failure(format!("`{name}` crashed and was restarted by systemd ({before} to {now} restarts)"))
+            );
+        }
+        if state != "active" && state != "activating" {
+            return Ok(false);
+        }
+        if !self.evidence.iter().any(|e| e.about == "invocation") {
+            let source = format!("systemctl show {name}");
+            let old = expect.old_invocation.as_deref().unwrap_or("none");
+            self.evidence.push(seen("invocation", &format!("{invocation}, before it {old}"), source));
+        }
+        Ok(true)
     }
 }
 
-/// The shell that leads a start, from its traces; `None` where there are none of this boot of the host.
-pub(super) fn leader(run: &str) -> Option<ProcessKey> {
-    let text = fs_err::read_to_string(format!("{run}.pid")).ok()?;
-    let mut words = text.split_whitespace();
-    let key = ProcessKey { pid: words.next()?.parse().ok()?, start_ticks: words.next()?.parse().ok()? };
-    (words.next().map(str::to_owned) == local::boot_id()).then_some(key)
+/// Why the owner of the port is not of this start; `None` where it is.
+fn stranger(look: &Look, pid: u32) -> Option<String> {
+    if let Some(start) = &look.start {
+        let ours = start.leader == Some(pid) || start.members.contains(&pid);
+        return (start.made && !ours).then(|| "which does not belong to the start".to_owned());
+    }
+    let group = look.unit.as_ref()?.as_ref().ok()?.get("ControlGroup")?.raw().to_owned();
+    let own = look.cgroups.get(&pid)?;
+    let within = own.lines().any(|l| {
+        let path = l.rsplit_once(':').map_or(l, |(_, path)| path);
+        // In a container of its own, the host's path stands in front.
+        !group.is_empty() && (path.ends_with(&group) || path.contains(&format!("{group}/")))
+    });
+    (!within).then(|| format!("which is in `{}` and not in `{group}`", Untrusted::from(own.trim()).visible(80)))
 }
 
-/// The text of a trace of a start.
-fn trace(run: &str, ending: &str) -> Option<String> {
-    fs_err::read_to_string(format!("{run}.{ending}")).ok()
+/// What a proof asks with.
+struct Asked<'a> {
+    means: &'a Means,
+    case: &'a Case,
+    target: &'a Target,
+    machine: &'a Machine,
+    ctx: &'a JobContext,
 }
 
-/// The exit status of a start whose every process is gone.
-fn ended(run: &str, leader: ProcessKey) -> Option<String> {
-    let status = trace(run, "exit");
-    if status.is_none() && local::runs(leader) {
-        return None;
+impl Asked<'_> {
+    /// The target as this machine reaches it, and the client that asks it.
+    async fn endpoint(&self) -> Result<(Target, Client), Failure> {
+        let near = reach(&self.means.hosts, self.target).await?;
+        let endpoint = http::endpoint(&near).await?;
+        Ok((near, endpoint))
     }
-    // A script may leave its server in the background, in a session of its own, and end.
-    let left = !local::members(run, Some(leader)).is_empty();
-    (!left).then(|| status.map_or_else(|| "unknown".into(), |s| s.trim().to_owned()))
-}
 
-/// First token and levels of a server that answers.
-async fn gather(
-    case: &Case,
-    target: &Target,
-    process: &ProcessInfo,
-    endpoint: &Client,
-    mut evidence: Vec<Evidence>,
-    ctx: &JobContext,
-) -> Result<BootProof, Failure> {
-    ctx.progress(0, None, "asking for the first token");
-    let token = tokio::select! {
-        token = endpoint.one_token() => token,
-        () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
-    };
-    let (url, text) = token.map_err(|e| Failure::new(format!("`{}` gives no first token: {e}", target.name)))?;
-    let text = text.map_or_else(|| "an answer without text".into(), |t| format!("{:?}", t.raw()));
-    evidence.push(seen("first-token", &text, url));
-    ctx.progress(0, None, "reading the levels back");
-    let pid = process.key.pid;
-    let (environ, cmdline) = (local::environ(pid), local::cmdline(pid));
-    let patches = case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name));
-    let mut readings = levels::read(patches, pid, &environ, &cmdline);
-    if let Ok((url, said)) = endpoint.configuration().await {
-        contradict(case, &mut readings, &cmdline, &said, &url);
+    async fn probe(&self, unit: Option<String>) -> Result<Probe, Failure> {
+        let script = match &self.target.manager {
+            Manager::Script { script, .. } => Some(script.clone()),
+            Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => None,
+        };
+        let ask = Ask {
+            ports: self.target.port().into_iter().collect(),
+            files: script.into_iter().collect(),
+            overrides: Some(folder_of(&self.means.folders, self.target).0),
+            unit,
+            ..Ask::default()
+        };
+        probe::ask(&self.means.hosts, self.machine.place(), &ask, &self.ctx.cancel).await
     }
-    if !local::runs(process.key) {
-        return Err(Failure::new(format!("pid {pid} ended while it was being proven")));
-    }
-    let mut proof = BootProof {
-        target: target.name.clone(),
-        process: process.key,
-        started_at: local::started_at(process.key.start_ticks).map_err(|Unknown(why)| Failure::new(why))?,
-        proven_at: Timestamp::now(),
-        levels: BTreeMap::new(),
-        unverified: BTreeMap::new(),
-        evidence,
-    };
-    for (patch, reading) in readings {
-        match reading.level {
-            Ok(level) => {
-                proof.evidence.push(seen(&format!("level:{patch}"), &reading.seen, reading.source));
-                proof.levels.insert(patch, level);
-            }
-            Err(Unknown(why)) => {
-                proof.unverified.insert(patch, format!("{why} ({})", reading.source));
+
+    /// First token and levels of a server that answers.
+    async fn gather(
+        &self,
+        answer: &Probe,
+        process: ProcessKey,
+        near: &Target,
+        endpoint: &Client,
+        mut evidence: Vec<Evidence>,
+    ) -> Result<BootProof, Failure> {
+        let Self { case, target, machine, ctx, .. } = *self;
+        ctx.progress(0, None, "asking for the first token");
+        let token = tokio::select! {
+            token = endpoint.one_token() => token,
+            () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
+        };
+        let (url, text) = token.map_err(|e| Failure::new(format!("`{}` gives no first token: {e}", target.name)))?;
+        let text = text.map_or_else(|| "an answer without text".into(), |t| format!("{:?}", t.raw()));
+        evidence.push(seen("first-token", &text, far(near, target, &url)));
+        ctx.progress(0, None, "reading the levels back");
+        let pid = process.pid;
+        let patches: Vec<&Patch> =
+            case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
+        let mut readings = service::levels(answer, pid, &patches);
+        if let Ok((url, said)) = endpoint.configuration().await
+            && let Some(process) = answer.processes.get(&pid)
+        {
+            contradict(case, &mut readings, &process.cmdline, &said, &far(near, target, &url));
+        }
+        if !runs(machine, process, ctx).await? {
+            return Err(Failure::new(format!("pid {pid} ended while it was being proven")));
+        }
+        let started_at = answer.host.started_at(process).map_err(|Unknown(why)| Failure::new(why))?;
+        let mut proof = BootProof {
+            target: target.name.clone(),
+            process,
+            started_at,
+            proven_at: Timestamp::now(),
+            levels: BTreeMap::new(),
+            unverified: BTreeMap::new(),
+            evidence,
+        };
+        for (patch, reading) in readings {
+            match reading.level {
+                Ok(level) => {
+                    proof.evidence.push(seen(&format!("level:{patch}"), &reading.seen, reading.source));
+                    proof.levels.insert(patch, level);
+                }
+                Err(Unknown(why)) => {
+                    proof.unverified.insert(patch, format!("{why} ({})", reading.source));
+                }
             }
         }
+        Ok(proof)
     }
-    Ok(proof)
 }
 
 /// Takes back the level of a flag that the server itself reports otherwise.
@@ -356,7 +479,7 @@ fn contradict(
     let said = flags::observed(said);
     for (id, reading) in readings.iter_mut().filter(|(_, r)| r.level.is_ok()) {
         let Some(Gate::Flag { flag, levels }) = case.patch(id).map(|p: &Patch| &p.gate) else { continue };
-        let given = super::argv::flag_value(&words, flag, levels::takes_value(levels)).ok().flatten();
+        let given = super::argv::flag_value(&words, flag, super::levels::takes_value(levels)).ok().flatten();
         let Some(value) = said.get(&flags::key(flag)) else { continue };
         let agrees = match &given {
             Some(given) => flags::same(given, value),

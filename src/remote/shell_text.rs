@@ -29,12 +29,14 @@ pub(super) struct Start<'a> {
 pub const MARK: &str = "PATCHBENCH_RUN";
 
 /// Start ticks of a live process; nothing for one that is gone or a zombie.
-const TICKS: &str = r#"ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'; }"#;
+pub(super) const TICKS: &str =
+    r#"ticks() { sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'; }"#;
 
 /// Whether the shell that leads a start lives (`leads`), and who else belongs to it (`members`): its session, what
 /// carries its mark, and their children. Needs `run`.
-const BELONG: &str = r#"boot=$(cat /proc/sys/kernel/random/boot_id)
-pid= ticks= of=; [ ! -s "$run.pid" ] || read -r pid ticks of <"$run.pid"
+pub(super) const BELONG: &str = r#"boot=$(cat /proc/sys/kernel/random/boot_id)
+of_run() { pid= ticks= of=; [ ! -s "$run.pid" ] || read -r pid ticks of <"$run.pid"; }
+of_run
 # Pids of another boot of the host, or of a reused number, are nobody's.
 leads() { [ -n "$pid" ] && [ "$of" = "$boot" ] && [ "$(ticks "$pid")" = "$ticks" ]; }
 # Once its leader is gone, a session's number may be that of somebody else's; the mark alone counts then.
@@ -97,6 +99,11 @@ pub(super) fn write_override(made: &Override, script: &str, original: &[u8], fil
 pub(super) fn override_stands(made: &Override, file: &str) -> Result<String, Failure> {
     let file = quote(file)?;
     Ok(format!("[ -r {file} ] && [ \"$(cksum <{file})\" = '{}' ]", cksum(made.text.as_bytes())))
+}
+
+/// Says whether exactly this process `runs`, or is `gone`.
+pub(super) fn runs(key: ProcessKey) -> String {
+    format!("{TICKS}\n[ \"$(ticks {})\" = {} ] && echo runs || echo gone", key.pid, key.start_ticks)
 }
 
 /// Ends exactly these processes, in this order: asks, waits, and only then forces.
@@ -177,6 +184,46 @@ fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), "?")
 }
 
+/// Runs a text in a session of its own and waits for its end: `job` with the endings `.sh`, `.pid`, `.out`, `.err` and
+/// `.rc` are its traces. `anew` runs it again where an earlier attempt has ended; without, that one's result is told.
+pub(super) fn detached(job: &str, text: &str, timeout_s: f64, anew: bool) -> Result<String, Failure> {
+    Ok(format!(
+        "{TICKS}\n\
+         job={job}\n\
+         umask 077; mkdir -p \"${{job%/*}}\" || exit 97\n\
+         runs() {{ [ -s \"$job.pid\" ] && read -r pid was <\"$job.pid\" && [ \"$(ticks \"$pid\")\" = \"$was\" ]; }}\n\
+         {anew}\
+         if [ ! -e \"$job.sh\" ]; then\n\
+         printf '%s\\n' {text} >\"$job.new\" && mv \"$job.new\" \"$job.sh\" || exit 97\n\
+         setsid sh -c '\n\
+         \x20 job=$1; read -r stat </proc/$$/stat; set -- ${{stat##*) }}; shift 19; echo \"$$ $1\" >\"$job.pid\"\n\
+         \x20 sh \"$job.sh\" >\"$job.out\" 2>\"$job.err\"\n\
+         \x20 echo $? >\"$job.end\" && mv \"$job.end\" \"$job.rc\"\n\
+         ' patchbench \"$job\" >/dev/null 2>&1 </dev/null &\n\
+         fi\n\
+         i=0; while [ ! -e \"$job.pid\" ] && [ $i -lt 200 ]; do sleep 0.02; i=$((i+1)); done\n\
+         i=0; while [ ! -e \"$job.rc\" ] && runs && [ $i -lt {limit} ]; do sleep 0.05; i=$((i+1)); done\n\
+         cat \"$job.out\" 2>/dev/null; cat \"$job.err\" >&2 2>/dev/null\n\
+         [ -e \"$job.rc\" ] || {{ runs && exit 98; echo 'it was ended from outside' >&2; exit 97; }}\n\
+         read -r rc <\"$job.rc\"; exit \"$rc\"",
+        job = quote(job)?,
+        text = quote(text)?,
+        anew = if anew { "runs || rm -f \"$job.sh\" \"$job.pid\" \"$job.out\" \"$job.err\" \"$job.rc\"\n" } else { "" },
+        limit = (timeout_s * 20.0).ceil(),
+    ))
+}
+
+/// Ends a detached text with everything that it started in its session.
+pub(super) fn end_detached(job: &str) -> Result<String, Failure> {
+    Ok(format!(
+        "{TICKS}\n\
+         job={}\n\
+         read -r pid was <\"$job.pid\" && [ \"$(ticks \"$pid\")\" = \"$was\" ] || exit 0\n\
+         kill -s KILL -- \"-$pid\"",
+        quote(job)?
+    ))
+}
+
 /// Whether a start was made and has not ended; says the pid.
 pub(super) fn started(run: &str) -> Result<String, Failure> {
     Ok(format!(
@@ -214,13 +261,71 @@ pub(super) fn end_start(run: &str) -> Result<String, Failure> {
     ))
 }
 
-/// Takes away the traces of earlier starts and the overrides that were put aside, but for those of `run` and `keep`.
-pub(super) fn tidy(stem: &str, run: &str, aside: &str, keep: &str) -> Result<String, Failure> {
+/// Puts a target back whatever was done to it: waits for steps that still run (`jobs`), ends every start of ours (`runs`),
+/// takes our overrides away (`overrides`), and starts the target as it is where the process that ran before is gone.
+pub(super) fn put_back(
+    jobs: &str,
+    runs: &str,
+    overrides: &str,
+    again: Option<(ProcessKey, &str)>,
+) -> Result<String, Failure> {
+    let (start, ran) = match again {
+        Some((key, start)) => {
+            let ran = format!("[ \"$(ticks {})\" = {} ]", key.pid, key.start_ticks);
+            (format!("{ran} || (\n{start}\n) || exit 1\n"), ran)
+        }
+        None => (String::new(), "false".to_owned()),
+    };
+    Ok(format!(
+        "{TICKS}\n\
+         run=; {BELONG}\n\
+         {wait}\n\
+         for trace in {runs}*.pid; do\n\
+         \x20 [ -e \"$trace\" ] || continue\n\
+         \x20 run=${{trace%.pid}}; of_run\n\
+         \x20 # What ran before is left alone, even where an earlier start of ours brought it up.\n\
+         \x20 {{ leads || [ -n \"$(members)\" ]; }} && {{ {ran}; }} && continue\n\
+         \x20 m=$(members); [ -z \"$m\" ] || kill -TERM $m 2>/dev/null\n\
+         \x20 i=0; while [ -n \"$(members)\" ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i+1)); done\n\
+         \x20 m=$(members); [ -z \"$m\" ] || kill -KILL $m 2>/dev/null\n\
+         \x20 i=0; while {{ leads || [ -n \"$(members)\" ]; }} && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
+         \x20 rm -f \"$run.pid\" \"$run.exit\" \"$run.offset\"\n\
+         done\n\
+         {start}\
+         rm -f {overrides}*.sh {overrides}*.sh.retired {jobs}*\n\
+         echo 'put back'",
+        wait = wait_for_jobs(jobs)?,
+        jobs = quote(jobs)?,
+        runs = quote(runs)?,
+        overrides = quote(overrides)?,
+    ))
+}
+
+/// Waits until no step whose traces begin with this path runs. Needs `ticks`.
+pub(super) fn wait_for_jobs(jobs: &str) -> Result<String, Failure> {
+    Ok(format!(
+        "working() {{ for f in {jobs}*.pid; do [ -s \"$f\" ] && [ ! -e \"${{f%.pid}}.rc\" ] && read -r p t <\"$f\" && [ \"$(ticks \"$p\")\" = \"$t\" ] && return 0; done; return 1; }}\n\
+         i=0; while working && [ $i -lt 1500 ]; do sleep 0.1; i=$((i+1)); done",
+        jobs = quote(jobs)?
+    ))
+}
+
+/// Takes away the traces of earlier starts (`stem`), of their steps (`jobs`) and the overrides that were put aside, but for
+/// those of `run`, of `job` and `keep`.
+pub(super) fn tidy(
+    (stem, run): (&str, &str),
+    (jobs, job): (&str, &str),
+    aside: &str,
+    keep: &str,
+) -> Result<String, Failure> {
     Ok(format!(
         "for f in {stem}*; do case $f in {run}.*) ;; *) rm -f \"$f\" ;; esac; done\n\
+         for f in {jobs}*; do case $f in {job}*) ;; *) rm -f \"$f\" ;; esac; done\n\
          for f in {aside}*.sh {aside}*.sh.retired; do [ \"$f\" = {keep} ] || rm -f \"$f\"; done",
         stem = quote(stem)?,
         run = quote(run)?,
+        jobs = quote(jobs)?,
+        job = quote(job)?,
         aside = quote(aside)?,
         keep = quote(keep)?,
     ))

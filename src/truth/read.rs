@@ -6,6 +6,8 @@
 
 mod layers;
 
+pub(crate) use layers::unit_files;
+
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -14,19 +16,21 @@ use serde_json::Value;
 use super::compare::{self, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
 use super::{ServerStatus, TargetTruth, flags};
-use crate::case::{Case, Gate, Manager, Patch, ServingEngine, Target};
+use crate::case::{Case, Manager, Patch, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
 use crate::engine::procedure::{Failure, ProcessKey};
 use crate::redact;
 use crate::remote::host::{self, HostError, Hosts, Place};
+use crate::remote::levels::LevelReading;
 use crate::remote::owner::Marks;
 use crate::remote::probe::owner::{self, Own};
 use crate::remote::probe::types::{PortOwners, Probe};
 use crate::remote::probe::{self, Ask};
-use crate::remote::proc::{Cmdline, Environ, Unknown};
-use crate::remote::{Folders, http, levels};
+use crate::remote::proc::{Cmdline, Unknown};
+use crate::remote::procedures::folder_of;
+use crate::remote::{Folders, http};
 use crate::serving::load;
 use crate::truth::declared::Declared;
 use crate::truth::survey::recognise::is_model_server;
@@ -57,11 +61,13 @@ pub async fn probe_in(
     ctx: &JobContext,
 ) -> Result<TargetTruth, Failure> {
     let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
-    let overrides = folders.overrides.display().to_string();
+    let (overrides, _) = folder_of(folders, target);
+    let patches: Vec<&Patch> =
+        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
     let whole = format!("reading `{}`", target.host);
     ctx.progress(0, Some(2), if target.is_local() { "reading the host" } else { &whole });
     let mut seen = match ask_host(hosts, target, &overrides, ctx).await {
-        Ok(answer) => look(&answer, target, &overrides),
+        Ok(answer) => look(&answer, target, &patches),
         Err(failure) => {
             let mut seen = Seen::of(target);
             seen.say("host-unread", failure, &target.host);
@@ -73,8 +79,6 @@ pub async fn probe_in(
     if seen.may_ask() {
         status = ask(hosts, target, &mut seen, status).await;
     }
-    let patches: Vec<&Patch> =
-        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
     let (levels, level_sources) = patch_levels(&seen, &patches);
     Ok(TargetTruth {
         target: target.name.clone(),
@@ -122,6 +126,8 @@ struct Seen {
     /// The server's tracker, where its own block was read too.
     tracker: Option<Evidence>,
     processes: Vec<ServiceProcess>,
+    /// The level of each patch, once a server was seen.
+    levels: Option<BTreeMap<String, LevelReading>>,
     diagnostics: Vec<Diagnostic>,
     /// Whether the host answered.
     reached: bool,
@@ -191,7 +197,8 @@ impl Seen {
     }
 }
 
-fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
+fn look(answer: &Probe, target: &Target, patches: &[&Patch]) -> Seen {
+    let overrides = answer.overrides.as_deref().unwrap_or_default();
     let mut seen = Seen { reached: true, ..Seen::of(target) };
     seen.diagnostics.extend(answer.diagnostics.iter().cloned());
     say_skew(&mut seen, answer, target);
@@ -208,7 +215,10 @@ fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
     let argv = declared.map(|d| d.argv.clone()).unwrap_or_default();
     let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
     match owner::running(answer, &target.name, port, &marks) {
-        Ok(Some(own)) => look_at_server(&mut seen, answer, target, overrides, own),
+        Ok(Some(own)) => {
+            seen.levels = Some(service::levels(answer, own.key.pid, patches));
+            look_at_server(&mut seen, answer, target, overrides, own);
+        }
         Ok(None) => {
             seen.owner = Owner::Nobody;
             return seen;
@@ -386,53 +396,23 @@ fn unknown_levels(patches: &[&Patch], why: &str) -> (Levels, BTreeMap<String, St
     (levels, patches.iter().map(|p| (p.id.clone(), why.to_owned())).collect())
 }
 
-/// The level of each patch, read where its switch shows: a variable in the newest block that can be read, a
-/// flag in the server's command line.
+/// The level of each patch that the host shows, and where.
 fn patch_levels(seen: &Seen, patches: &[&Patch]) -> (Levels, BTreeMap<String, String>) {
-    let Some((pid, _, cmdline)) = &seen.layers.process else {
-        return unknown_levels(patches, "no process was read");
-    };
+    let Some(read) = &seen.levels else { return unknown_levels(patches, "no process was read") };
     if seen.doubtful {
         return unknown_levels(patches, "the process that owns the port is not known to be the server");
     }
     let mut levels = BTreeMap::new();
     let mut sources = BTreeMap::new();
-    for patch in patches {
-        let evidence = match &patch.gate {
-            Gate::Env { name, .. } => later(seen, name),
-            Gate::Flag { .. } | Gate::Reverse { .. } | Gate::None => None,
-        };
-        let environ =
-            evidence.map_or_else(|| Err(Unknown(format!("process {pid} was not read"))), |e| shown_by(e, &patch.gate));
-        let read = levels::read([*patch], evidence.map_or(*pid, |e| e.pid), &environ, cmdline);
-        let Some(reading) = read.into_values().next() else { continue };
-        let place = evidence.map_or_else(|| reading.source.clone(), Evidence::source);
+    for (patch, reading) in read {
         let source = match &reading.level {
-            Ok(_) => format!("{place}: {}", reading.seen),
-            Err(Unknown(why)) => redact::text(&format!("{place}: {why}")),
+            Ok(_) => format!("{}: {}", reading.source, reading.seen),
+            Err(Unknown(why)) => redact::text(&format!("{}: {why}", reading.source)),
         };
-        sources.insert(patch.id.clone(), source);
-        levels.insert(patch.id.clone(), reading.level.ok());
+        sources.insert(patch.clone(), source);
+        levels.insert(patch.clone(), reading.level.clone().ok());
     }
     (levels, sources)
-}
-
-/// The block that tells of a variable: the tracker's where the server changed it, else the one that was read.
-fn later<'s>(seen: &'s Seen, name: &str) -> Option<&'s Evidence> {
-    let evidence = seen.evidence.as_ref()?;
-    let changed = seen.tracker.as_ref().filter(|t| match (&t.environ, &evidence.environ) {
-        (Ok(later), Ok(own)) => later.get(name) != own.get(name),
-        _ => false,
-    });
-    changed.or(Some(evidence))
-}
-
-/// The block, or why it does not tell of the variable of a gate.
-fn shown_by(evidence: &Evidence, gate: &Gate) -> Result<Environ, Unknown> {
-    if let Gate::Env { name, .. } = gate {
-        evidence.get(name)?;
-    }
-    evidence.environ.clone()
 }
 
 /// Reads the load of a server once.

@@ -4,13 +4,16 @@
 //! variables leaves the block of its start as it was. The helper that Python's multiprocessing starts,
 //! its resource tracker, inherits the changed variables and keeps its block; it is read beside the server.
 
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use jiff::Timestamp;
-
 use super::{Claim, Known, Row, RowKind, RowStatus};
+use crate::case::{Gate, Patch};
 use crate::redact;
+use crate::remote::levels::{self, LevelReading};
 use crate::remote::owner::shown;
 use crate::remote::probe::owner::{self, lineage};
 use crate::remote::probe::types::{Probe, Process, Relation};
@@ -129,6 +132,43 @@ pub fn tracker(probe: &Probe, server: u32) -> Option<Evidence> {
     })?;
     process.environ.as_ref().ok()?;
     Some(Evidence { pid: **pid, origin: Origin::Tracker, environ: process.environ.clone() })
+}
+
+/// The level of each patch of a server, read where its switch shows: a variable in the newest block that can be read, a
+/// flag in the server's command line. The source names the block.
+pub fn levels(probe: &Probe, server: u32, patches: &[&Patch]) -> BTreeMap<String, LevelReading> {
+    let evidence = evidence(probe, server);
+    let tracker = tracker(probe, server).filter(|_| evidence.origin == Origin::Own && evidence.environ.is_ok());
+    let not_read = || Unknown(format!("process {server} was not read"));
+    let cmdline = probe.processes.get(&server).map_or_else(|| Err(not_read()), |p| p.cmdline.clone());
+    patches
+        .iter()
+        .filter_map(|patch| {
+            let shown = match &patch.gate {
+                Gate::Env { name, .. } => Some((later(&evidence, tracker.as_ref(), name), name)),
+                Gate::Flag { .. } | Gate::Reverse { .. } | Gate::None => None,
+            };
+            let environ = match shown {
+                Some((block, name)) => block.get(name).and_then(|_| block.environ.clone()),
+                None => Err(not_read()),
+            };
+            let pid = shown.map_or(server, |(block, _)| block.pid);
+            let mut reading = levels::read([*patch], pid, &environ, &cmdline).into_values().next()?;
+            if let Some((block, _)) = shown {
+                reading.source = block.source();
+            }
+            Some((patch.id.clone(), reading))
+        })
+        .collect()
+}
+
+/// The block that tells of a variable: the tracker's where the server changed it, else the one that was read.
+fn later<'e>(evidence: &'e Evidence, tracker: Option<&'e Evidence>, name: &str) -> &'e Evidence {
+    let changed = tracker.filter(|t| match (&t.environ, &evidence.environ) {
+        (Ok(later), Ok(own)) => later.get(name) != own.get(name),
+        _ => false,
+    });
+    changed.unwrap_or(evidence)
 }
 
 fn is_tracker(process: &Process) -> bool {

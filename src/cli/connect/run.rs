@@ -23,6 +23,7 @@ use crate::engine::event::Happened;
 use crate::engine::input::Actor;
 use crate::engine::runtime::{self, Engine, EngineHandle};
 use crate::engine::state::State;
+use crate::keep;
 use crate::notify;
 use crate::remote::host::Hosts;
 use crate::session::format::{ChainHash, decode};
@@ -147,9 +148,12 @@ fn start_in(context: &Context, root: &Path, stem: &str, seed: u64) -> Result<Run
 pub fn start(session: OpenSession, first: Happened, actor: Actor) -> Result<Run, Failed> {
     let (dir, old_lines) = (session.dir.clone(), session.state.timeline.len());
     let hosts = Hosts::default();
-    let world = Arc::new(RealWorld { hosts: hosts.clone() });
+    let owner = keep::owner(&actor.name, &dir);
+    let world = Arc::new(RealWorld { hosts: hosts.clone(), owner });
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;
+    // It ends with the engine.
+    tokio::spawn(keep::leases(hosts.clone(), engine.handle.clone(), actor.clone()));
     Ok(Run { engine, dir, actor, hosts, old_lines, scratch: None })
 }
 

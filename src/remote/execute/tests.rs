@@ -12,7 +12,10 @@ use crate::engine::effect::ChangeWish;
 use crate::engine::job::fake;
 use crate::engine::live::Live;
 use crate::engine::procedure::Purpose;
-use crate::remote::{Folders, local, procedures};
+use crate::remote::host::Hosts;
+use crate::remote::lease::Owner;
+use crate::remote::procedures::{self, Folders, Means};
+use crate::remote::{local, prove};
 
 const SERVER: &str = r#"
 import json, os, sys, time
@@ -46,7 +49,7 @@ server.serve_forever()
 pub(crate) struct Bench {
     pub(crate) folder: TempDir,
     pub(crate) case: Case,
-    pub(crate) folders: Folders,
+    pub(crate) means: Means,
     pub(crate) port: u16,
 }
 
@@ -89,8 +92,24 @@ pub(crate) fn bench() -> Bench {
     fs_err::write(&path, text).unwrap();
     let (case, remarks) = crate::case::read_file(&path);
     let case = case.unwrap_or_else(|| panic!("{remarks:?}"));
-    let folders = Folders { overrides: folder.path().join("state/overrides") };
-    Bench { folder, case, folders, port }
+    let means = Means {
+        hosts: Hosts::default(),
+        folders: Folders { overrides: folder.path().join("state/overrides") },
+        owner: somebody("ann"),
+    };
+    Bench { folder, case, means, port }
+}
+
+/// A session of its own; its program runs, since it is this one.
+pub(crate) fn somebody(name: &str) -> Owner {
+    let me = local::process(std::process::id()).unwrap().key;
+    let program = format!("{} {} {}", me.pid, me.start_ticks, local::boot_id().unwrap());
+    Owner { token: format!("token-of-{name}"), who: format!("{name}@test"), session: "a session".into(), program }
+}
+
+/// Whether anybody listens on a port.
+pub(crate) fn listens(port: u16) -> bool {
+    std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
 /// What came of a procedure.
@@ -112,7 +131,7 @@ impl Bench {
 
     async fn plan(&self, wish: &ChangeWish) -> Result<Procedure, Failure> {
         let (ctx, _ends) = self.context();
-        procedures::plan_in(&self.folders, &self.case, "lab", wish, &ctx).await
+        procedures::plan(&self.means, &self.case, "lab", wish, &ctx).await
     }
 
     async fn run(&self, procedure: &Procedure, phase: Phase, from: usize) -> Outcome {
@@ -142,7 +161,7 @@ impl Bench {
             }
             (boots, reports, live)
         });
-        let result = run(&self.case, procedure, phase, from, &ctx).await;
+        let result = run(&self.means, &self.case, procedure, phase, from, &ctx).await;
         drop((ctx, live));
         let (boots, reports, live) = collect.await.unwrap();
         Outcome { result, boots, reports, live }
@@ -201,9 +220,9 @@ async fn what_is_journaled_shows_no_secret_and_only_the_change() {
     assert!(!json.contains("hf_secret1"));
     assert!(json.contains("unset PB_X"));
     let names: Vec<&str> = procedure.steps.iter().map(|s| s.name.as_str()).collect();
-    assert_eq!((names, procedure.purpose), (vec!["write-override", "start", "prove"], Purpose::Start));
+    assert_eq!((names, procedure.purpose), (vec!["lease", "write-override", "start", "prove"], Purpose::Start));
     assert_eq!(serde_json::from_str::<Procedure>(&json).unwrap(), procedure);
-    assert!(!bench.folders.overrides.exists(), "planning has changed the host");
+    assert!(!bench.means.folders.overrides.exists(), "planning has changed the host");
 }
 
 #[tokio::test]
@@ -227,12 +246,12 @@ async fn a_server_that_dies_while_loading_is_noticed_and_taken_back() {
             .iter()
             .any(|l| matches!(l, Live::ServerLog { line, .. } if line.raw().contains("loading weights")))
     );
-    assert_eq!(outcome.reports.last().unwrap(), "Do 3 failed");
-    let back = bench.run(&procedure, Phase::Undo, 3).await;
+    assert_eq!(outcome.reports.last().unwrap(), "Do 4 failed");
+    let back = bench.run(&procedure, Phase::Undo, 4).await;
     back.result.unwrap();
     check_levels(&back.boots[0], &[("x", "on"), ("mode", "fp32"), ("lie", "off")]);
     assert!(back.boots[0].process != before.process);
-    let ours: Vec<String> = files(&bench.folders.overrides);
+    let ours: Vec<String> = files(&bench.means.folders.overrides);
     assert!(ours.iter().all(|f| Path::new(f).extension() != Some("sh".as_ref())), "an override is left: {ours:?}");
 }
 
@@ -257,7 +276,7 @@ async fn a_server_that_never_says_ready_times_out_with_its_log() {
     );
     let back = bench.run(&procedure, Phase::Undo, last).await;
     back.result.unwrap();
-    assert_eq!(local::port_owner(bench.port), local::PortOwner::Nobody, "the mute server is left");
+    assert!(!listens(bench.port), "the mute server is left");
 }
 
 #[tokio::test]
@@ -269,10 +288,10 @@ async fn a_half_done_procedure_is_finished_from_its_last_step() {
     // Killed after `start`: what has run is known by its checks.
     bench.run(&procedure, Phase::Do, 0).await.result.unwrap();
     procedure.steps.push(proof);
-    let outcome = bench.run(&procedure, Phase::Do, 1).await;
+    let outcome = bench.run(&procedure, Phase::Do, 2).await;
     outcome.result.unwrap();
     let expect =
-        ["Do 1 started", "Do 1 done already", "Do 2 started", "Do 2 done already", "Do 3 started", "boot", "Do 3 done"];
+        ["Do 2 started", "Do 2 done already", "Do 3 started", "Do 3 done already", "Do 4 started", "boot", "Do 4 done"];
     assert_eq!(outcome.reports, expect);
     assert_ne!(outcome.boots[0].process, before.process);
     assert_eq!(outcome.boots[0].levels["x"], "off");
@@ -296,7 +315,7 @@ async fn a_start_that_is_still_loading_is_not_doubled_and_can_be_stopped() {
 async fn a_target_of_the_same_name_in_another_case_is_left_alone() {
     let first = bench();
     let mut second = bench();
-    second.folders = first.folders.clone();
+    second.means.folders = first.means.folders.clone();
     fs_err::write(first.path("serve.sh"), "#!/bin/bash\nsleep 60\nexec python3 server.py --port 1\n").unwrap();
     let mut procedure = first.plan(&running(&[])).await.unwrap();
     procedure.steps.pop();
@@ -343,7 +362,7 @@ async fn an_absent_flag_that_the_server_reports_as_set_is_unverified() {
 async fn a_server_of_somebody_is_adopted_and_restarted() {
     let bench = bench();
     let (ctx, _ends) = bench.context();
-    assert_eq!(adopt_in(&bench.folders, &bench.case, "lab", &ctx).await, Ok(None));
+    assert_eq!(prove::adopt(&bench.means, &bench.case, "lab", &ctx).await, Ok(None));
     let log = fs_err::File::create(bench.path("serve.log")).unwrap();
     let mut child = std::process::Command::new("bash")
         .arg("serve.sh")
@@ -352,7 +371,7 @@ async fn a_server_of_somebody_is_adopted_and_restarted() {
         .spawn()
         .unwrap();
     let met = loop {
-        match adopt_in(&bench.folders, &bench.case, "lab", &ctx).await {
+        match prove::adopt(&bench.means, &bench.case, "lab", &ctx).await {
             Ok(Some(proof)) => break proof,
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -375,9 +394,9 @@ async fn a_stranger_on_the_port_is_named_and_left_alone() {
         "{}",
         failure.message
     );
-    assert!(failure.hint.is_some() && !bench.folders.overrides.exists());
+    assert!(failure.hint.is_some() && !bench.means.folders.overrides.exists());
     let (ctx, _ends) = bench.context();
-    assert!(adopt_in(&bench.folders, &bench.case, "lab", &ctx).await.is_err());
+    assert!(prove::adopt(&bench.means, &bench.case, "lab", &ctx).await.is_err());
     drop(socket);
 }
 
@@ -389,7 +408,7 @@ async fn a_stranger_who_comes_while_the_server_starts_is_named() {
     let outcome = bench.run(&procedure, Phase::Do, 0).await;
     let failure = outcome.result.unwrap_err();
     assert!(failure.message.contains(&format!("port {} is in use", bench.port)), "{}", failure.message);
-    assert_eq!(outcome.reports, ["Do 0 started", "Do 0 failed"], "nothing was started into a port that is taken");
+    assert_eq!(outcome.reports[2..], ["Do 1 started", "Do 1 failed"], "nothing was started into a port that is taken");
 }
 
 #[tokio::test]
@@ -423,9 +442,9 @@ async fn what_cannot_be_planned_is_said_in_one_sentence() {
         (
             change(|b| b.case.targets[0].manager = Manager::Docker { docker: "d".into() }),
             running(&[]),
-            "not started by a script",
+            "is a container",
         ),
-        (change(|b| b.case.targets[0].host = "gpu".into()), running(&[]), "runs on `gpu`"),
+        (change(|b| b.case.targets[0].host = "gpu".into()), running(&[]), "cannot be reached"),
         (no_folder, running(&[]), "the folder of the log"),
         (no_file, running(&[]), "cannot be written"),
         (bench(), running(&[("y", "on")]), "has no patch `y`"),
@@ -434,7 +453,7 @@ async fn what_cannot_be_planned_is_said_in_one_sentence() {
     ] {
         let failure = bench.plan(&wish).await.unwrap_err();
         assert!(failure.message.contains(expect), "{}", failure.message);
-        assert!(!failure.message.ends_with('.') && !bench.folders.overrides.exists());
+        assert!(!failure.message.ends_with('.') && !bench.means.folders.overrides.exists());
     }
 }
 
@@ -446,18 +465,18 @@ async fn cancelling_stops_between_steps_and_in_waits() {
     let cancel = ctx.cancel.clone();
     let collect = tokio::spawn(async move {
         while let Some(report) = ends.next().await {
-            if matches!(report, JobReport::StepStarted { step: 2, .. }) {
+            if matches!(report, JobReport::StepStarted { step: 3, .. }) {
                 cancel.cancel();
             }
         }
     });
-    let failure = run(&bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
+    let failure = run(&bench.means, &bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
     assert!(failure.message.contains("cancelled"), "{}", failure.message);
-    let again = run(&bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
+    let again = run(&bench.means, &bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
     assert!(again.message.contains("cancelled before step"), "{}", again.message);
     drop(ctx);
     collect.await.unwrap();
-    bench.run(&procedure, Phase::Undo, 2).await.result.unwrap();
+    bench.run(&procedure, Phase::Undo, 3).await.result.unwrap();
 }
 
 /// A server that somebody started by hand, with variables of their own.
@@ -472,7 +491,7 @@ async fn by_hand(bench: &Bench, variables: &[(&str, &str)]) -> (std::process::Ch
         .unwrap();
     let (ctx, _ends) = bench.context();
     loop {
-        match adopt_in(&bench.folders, &bench.case, "lab", &ctx).await {
+        match prove::adopt(&bench.means, &bench.case, "lab", &ctx).await {
             Ok(Some(proof)) => return (child, Arc::new(proof)),
             _ => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -498,7 +517,7 @@ async fn what_was_set_by_hand_before_the_start_is_kept_by_every_start_of_ours() 
     let back = bench.change(ChangeWish::Original).await;
     assert_eq!((back.levels["x"].as_str(), back.levels["lie"].as_str()), ("on", "on"));
     assert_eq!(variable(&back, "PB_HAND").as_deref(), Some("it's 1"));
-    let left = files(&bench.folders.overrides.join("runs"));
+    let left = files(&bench.means.folders.overrides.join("runs"));
     assert!(
         left.iter().all(|f| f.starts_with(&left[0][..left[0].len() - 8])),
         "traces of old starts are left: {left:?}"
@@ -512,18 +531,18 @@ async fn undoing_a_stop_brings_back_the_levels_that_ran_with_proof() {
     let stop = bench.plan(&ChangeWish::Stopped).await.unwrap();
     bench.run(&stop, Phase::Do, 0).await.result.unwrap();
     child.wait().unwrap();
-    assert_eq!(local::port_owner(bench.port), local::PortOwner::Nobody);
-    let back = bench.run(&stop, Phase::Undo, 0).await;
+    assert!(!listens(bench.port));
+    let back = bench.run(&stop, Phase::Undo, 1).await;
     back.result.unwrap();
     assert_eq!(back.boots[0].levels, met.levels);
     // Without what was set by hand the undo would be another server, and must not pass.
     let stop = bench.plan(&ChangeWish::Stopped).await.unwrap();
     bench.run(&stop, Phase::Do, 0).await.result.unwrap();
     let mut wrong = stop.clone();
-    let Some(Action::Shell { script, .. }) = &mut wrong.steps[0].undo else { panic!() };
+    let Some(Action::Shell { script, .. }) = &mut wrong.steps[1].undo else { panic!() };
     assert!(script.contains("'PB_LIE=1' "), "{script}");
     *script = script.replace("'PB_LIE=1' ", "");
-    let failure = bench.run(&wrong, Phase::Undo, 0).await.result.unwrap_err();
+    let failure = bench.run(&wrong, Phase::Undo, 1).await.result.unwrap_err();
     assert!(failure.message.contains("`lie` was asked to be `on`"), "{}", failure.message);
 }
 
@@ -553,8 +572,8 @@ async fn a_script_that_leaves_its_session_is_followed() {
     let second = &outcome.boots[0];
     assert!(second.process != first.process && second.levels["x"] == "off");
     // The shell that led the start is gone, and yet the start is not made a second time.
-    let again = bench.run(&procedure, Phase::Do, 2).await;
-    assert_eq!(again.reports[..2], ["Do 2 started", "Do 2 done already"]);
-    bench.run(&procedure, Phase::Undo, 3).await.result.unwrap();
+    let again = bench.run(&procedure, Phase::Do, 3).await;
+    assert_eq!(again.reports[..2], ["Do 3 started", "Do 3 done already"]);
+    bench.run(&procedure, Phase::Undo, 4).await.result.unwrap();
     assert!(!local::runs(second.process), "the server that left its session was not ended");
 }

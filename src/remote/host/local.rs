@@ -20,6 +20,8 @@ pub(super) async fn run(
     let (program, args) = words.split_first().ok_or_else(|| no_program("", "no program"))?;
     let mut child = tokio::process::Command::new(program)
         .args(args)
+        // What runs here is no part of a start of ours, even where this program is.
+        .env_remove(crate::remote::MARK)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -3,6 +3,7 @@
 //! `frame` and `parse` are pure and read the answer, `types` says what it holds. This file asks. Not
 //! responsible for the way to the host, which is `remote::host`, nor for what the values mean for a target.
 
+pub mod files;
 pub mod frame;
 pub mod owner;
 pub mod parse;
@@ -40,7 +41,8 @@ pub struct Ask {
     pub logs: Vec<(String, u64)>,
     /// A systemd unit, with its files, its processes and its journal.
     pub unit: Option<String>,
-    /// Folder of our overrides: those that a server was started from are read too.
+    /// Folder of our overrides, `~/` in front being the home of whoever asks: those that a server was started from are
+    /// read too.
     pub overrides: Option<String>,
     /// Whether graphics cards are wanted.
     pub gpus: bool,

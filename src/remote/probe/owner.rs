@@ -1,6 +1,6 @@
 //! Whose process owns a target's port, told from a probe. Pure.
 //!
-//! The rules are those of `remote::owner`, which reads this machine while a change goes on.
+//! The rule is that of `remote::owner`.
 
 use super::types::{PortOwners, Probe, Process};
 use crate::engine::procedure::{Failure, ProcessKey};
@@ -17,6 +17,8 @@ pub struct Own {
     pub key: ProcessKey,
     /// The script that it was started from, as far as its ancestors tell; `None` where they do not.
     pub started_from: Option<String>,
+    /// The shell that runs that script, where it still does.
+    pub launcher: Option<ProcessKey>,
     /// The title that stands in place of its arguments, where the port alone tells that it is the target's.
     pub by_port_alone: Option<String>,
 }
@@ -39,14 +41,20 @@ pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Res
     let Some(pid) = pids.first().copied() else { return Err(unknown("no process is named")) };
     let Some(process) = probe.processes.get(&pid) else { return Err(unknown("the process was not read")) };
     let key = process.stat.as_ref().map_err(|Unknown(why)| unknown(why))?.key;
-    let kin: Vec<Kin> = lineage(probe, pid).into_iter().map(|(_, p)| kin(p)).collect();
+    let lineage = lineage(probe, pid);
+    let kin: Vec<Kin> = lineage.iter().map(|(_, p)| kin(p)).collect();
     let text = |file: &str| {
         let bytes = probe.files.get(file)?.bytes.as_ref().ok()?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
-    let own = |started_from, by_port_alone| Ok(Some(Own { key, started_from, by_port_alone }));
+    let own = |started_from, by_port_alone| Ok(Some(Own { key, started_from, launcher: None, by_port_alone }));
     match owner::recognise(target, &kin, marks, &text) {
-        Some(known) => return own(known.started_from, None),
+        Some(known) => {
+            // A shell that became the server is no launcher any more.
+            let shell = known.shell.filter(|place| *place > 0).and_then(|place| lineage[place].1.stat.as_ref().ok());
+            let launcher = shell.map(|stat| stat.key);
+            return Ok(Some(Own { key, started_from: known.started_from, launcher, by_port_alone: None }));
+        }
         None if in_unit(probe, process) => return own(None, None),
         None if marks.argv.is_empty() => return own(None, Some(owner::shown(&process.cmdline).visible(80))),
         None => {}

@@ -40,6 +40,7 @@ pub fn parse(bytes: &[u8], ask: &Ask, nonce: &str) -> Result<Probe, FrameError> 
         unit: ask.unit.as_ref().map(|name| unit(frame, name)),
         files: files(frame, "file", "text", &ask.files),
         logs: files(frame, "log", "tail", &ask.logs.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>()),
+        overrides: text(frame, "overrides").ok(),
         gpus: ask.gpus.then(|| Gpus { list: table(frame, "gpu.list"), apps: table(frame, "gpu.apps") }),
         round_trips: 1,
         whole: frame.whole,
@@ -130,7 +131,8 @@ fn seconds(text: &str) -> Option<Timestamp> {
     Timestamp::new(seconds.parse().ok()?, nanos).ok()
 }
 
-fn listeners(frame: &Frame) -> Reading<Vec<Listener>> {
+/// Every TCP socket that listens.
+pub(crate) fn listeners(frame: &Frame) -> Reading<Vec<Listener>> {
     let mut all = proc::listeners(&text(frame, "tcp")?);
     match frame.sections.get("tcp6") {
         // A host without IPv6.
@@ -141,7 +143,7 @@ fn listeners(frame: &Frame) -> Reading<Vec<Listener>> {
 }
 
 /// `nobody` needs both: the port's own section, and whole tables in which nothing listens on it.
-fn owners(frame: &Frame, port: u16, listeners: &Reading<Vec<Listener>>) -> PortOwners {
+pub(crate) fn owners(frame: &Frame, port: u16, listeners: &Reading<Vec<Listener>>) -> PortOwners {
     let read = || -> Reading<PortOwners> {
         let name = format!("port.{port}");
         let text = text(frame, &name)?;
@@ -218,23 +220,30 @@ fn process(frame: &Frame, pid: u32) -> Option<Process> {
     })
 }
 
+/// The properties of the unit that was asked for, as `systemctl show` prints them.
+pub(crate) fn properties(frame: &Frame) -> Reading<BTreeMap<String, Untrusted>> {
+    let text = text(frame, "unit.show")?;
+    let mut all: BTreeMap<String, Untrusted> = BTreeMap::new();
+    for (name, value) in text.lines().filter_map(|l| l.split_once('=')) {
+        // A property that comes more than once, such as EnvironmentFiles, is kept line by line.
+        let value = match all.get(name) {
+            Some(before) => format!("{}\n{value}", before.raw()),
+            None => value.to_owned(),
+        };
+        all.insert(name.to_owned(), value.into());
+    }
+    Ok(all)
+}
+
 fn unit(frame: &Frame, name: &str) -> Unit {
-    let properties = text(frame, "unit.show").map(|text| {
-        let pairs = text.lines().filter_map(|l| l.split_once('='));
-        let mut all: BTreeMap<String, Untrusted> = BTreeMap::new();
-        for (name, value) in pairs {
-            // A property that comes more than once, such as EnvironmentFiles, is kept line by line.
-            let value = match all.get(name) {
-                Some(before) => format!("{}\n{value}", before.raw()),
-                None => value.to_owned(),
-            };
-            all.insert(name.to_owned(), value.into());
-        }
-        all
-    });
     let journal = bytes(frame, "journal")
         .map(|(bytes, truncated)| Text { text: String::from_utf8_lossy(bytes).into_owned(), truncated });
-    Unit { name: name.to_owned(), properties, files: text(frame, "unit.cat").map(|t| unit_files(&t)), journal }
+    Unit {
+        name: name.to_owned(),
+        properties: properties(frame),
+        files: text(frame, "unit.cat").map(|t| unit_files(&t)),
+        journal,
+    }
 }
 
 /// The files that `systemctl cat` prints, each after a comment with its path.

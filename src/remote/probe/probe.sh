@@ -17,7 +17,11 @@ main() {
             file) one_file "$2" ;;
             log) one_log "$2" "$3"; shift ;;
             unit) unit=$2 lines=$3; shift ;;
-            overrides) overrides=$2 ;;
+            overrides)
+                overrides=$2
+                # The home is that of whoever runs this.
+                case $overrides in "~/"*) overrides=$HOME/${overrides#??} ;; esac
+                emit overrides text whole "$overrides" ;;
             gpus) gpus=$2 ;;
         esac
         shift 2

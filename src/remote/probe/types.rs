@@ -34,6 +34,8 @@ pub struct Probe {
     pub files: BTreeMap<String, FileRead>,
     /// Ends of logs by path.
     pub logs: BTreeMap<String, FileRead>,
+    /// Folder of our files as a whole path; `None` where it was not asked for or did not come.
+    pub overrides: Option<String>,
     /// Graphics cards; `None` where they were not asked for.
     pub gpus: Option<Gpus>,
     /// How often the host was asked for this.

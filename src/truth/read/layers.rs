@@ -7,16 +7,13 @@ use serde_json::Value;
 use crate::case::{Manager, Target};
 use crate::engine::procedure::Failure;
 use crate::redact;
-use crate::remote::probe;
 use crate::remote::probe::types::{FileRead, FileUnread, Probe, Unit};
+use crate::remote::probe::{self, files};
 use crate::remote::proc::Unknown;
 use crate::remote::script;
 use crate::truth::declared::systemd::{self, UnitFiles};
 use crate::truth::declared::{Declared, FileText, Files, Text, chain};
 use crate::truth::knowledge::names;
-
-/// The longest launch script that is read.
-const SCRIPT_BYTES: usize = 1024 * 1024;
 
 /// What could not be read: code, why, and place.
 pub(super) type Said = (&'static str, Failure, String);
@@ -67,7 +64,8 @@ fn of_unit(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Decl
     })
 }
 
-fn unit_files(unit: &Unit, files: &[(String, String)], answer: &Probe) -> UnitFiles {
+/// The texts of a unit, the first of `files` being the unit itself.
+pub(crate) fn unit_files(unit: &Unit, files: &[(String, String)], answer: &Probe) -> UnitFiles {
     // The first file is the unit, what follows are its drop-ins; a template is named by its instance.
     let (main, drop_ins) = (files[0].clone(), files[1..].to_vec());
     let mut named = Files::default();
@@ -94,43 +92,13 @@ pub(super) fn of_script(
     outer: &BTreeMap<String, Text>,
     said: &mut Vec<Said>,
 ) -> Option<Declared> {
-    match script_text(answer, path).and_then(|text| script::parse_in(&text, outer)) {
+    match files::script_text(answer, path).and_then(|text| script::parse_in(&text, outer)) {
         Ok(script) => Some(script::declared(&script, path, port)),
         Err(failure) => {
             said.push(("script-unread", failure, path.to_owned()));
             None
         }
     }
-}
-
-fn script_text(answer: &Probe, path: &str) -> Result<String, Failure> {
-    let file = answer.files.get(path);
-    let bytes = match file.map(|f| &f.bytes) {
-        Some(Ok(bytes)) => bytes,
-        Some(Err(FileUnread::Absent)) => {
-            return Err(Failure::new(format!("the launch script `{path}` does not exist"))
-                .hint("correct the target's script in the case"));
-        }
-        Some(Err(FileUnread::Permission)) => {
-            return Err(Failure::new(format!("the launch script `{path}` cannot be read"))
-                .hint("reach the host as a user who may read it, or give the target a `become`"));
-        }
-        Some(Err(FileUnread::Unknown(Unknown(why)))) => {
-            return Err(Failure::new(format!("the launch script `{path}` cannot be read: {why}")));
-        }
-        None => {
-            return Err(Failure::new(format!("the launch script `{path}` was not read"))
-                .hint("name it as the target's `launch_script`, so that it comes with the first question"));
-        }
-    };
-    if bytes.len() > SCRIPT_BYTES || file.is_some_and(|f| f.truncated) {
-        return Err(Failure::new(format!("the launch script `{path}` is longer than {SCRIPT_BYTES} bytes")));
-    }
-    std::str::from_utf8(bytes)
-        .ok()
-        .filter(|t| !t.contains('\0'))
-        .map(str::to_owned)
-        .ok_or_else(|| Failure::new(format!("the launch script `{path}` is no text")).hint("name a bash script"))
 }
 
 /// The log of a target as the probe brought it: where it stands, its text, and what it lacks.

@@ -33,6 +33,7 @@ fn probe() -> Probe {
         unit: None,
         files: BTreeMap::new(),
         logs: BTreeMap::new(),
+        overrides: None,
         gpus: None,
         round_trips: 1,
         whole: true,

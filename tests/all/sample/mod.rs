@@ -415,6 +415,8 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
             ("triton-indexer".to_owned(), "on".to_owned()),
             ("mma-decode".to_owned(), "on".to_owned()),
         ]),
+        jobs: None,
+        lease: None,
         steps: vec![
             step(
                 "write-override",
@@ -443,6 +445,7 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
                         log: "decode.log".into(),
                         log_offset: 0,
                         pid_file: None,
+                        unit: None,
                         readback: vec![Readback {
                             patch: "triton-indexer".into(),
                             level: "on".into(),

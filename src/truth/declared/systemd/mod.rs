@@ -51,6 +51,8 @@ pub struct UnitFacts {
     pub start_limit_interval: Option<Setting>,
     /// `StartLimitBurst=`: so many.
     pub start_limit_burst: Option<Setting>,
+    /// Words of the command, with what systemd puts in place of its variables.
+    pub command: Vec<Text>,
     /// First word of the command.
     pub program: Option<Setting>,
     /// Characters in front of the command.
@@ -124,6 +126,7 @@ pub fn read(files: &UnitFiles, port: Option<u16>) -> Unit {
         Some(command) => {
             let words = exec::substitute(command, &unit.declared);
             unit.facts.program = words.first().map(|w| Setting { value: w.text.clone(), place: w.place.clone() });
+            unit.facts.command = words.iter().map(|w| w.text.clone()).collect();
             unit.facts.exec_prefix.clone_from(&command.prefix);
             unit.facts.script = script_of(&words);
             unit.container = command::declare(&mut unit.declared, words, Reading::new(port, &files.named));
@@ -216,6 +219,7 @@ fn facts(settings: &[Assignment]) -> UnitFacts {
             ("Service", "StartLimitInterval"),
         ]),
         start_limit_burst: last(&[("Unit", "StartLimitBurst"), ("Service", "StartLimitBurst")]),
+        command: Vec::new(),
         program: None,
         exec_prefix: String::new(),
         script: None,

@@ -1,0 +1,363 @@
+//! Plans a change of one target against its host as it is now, as plain data.
+//!
+//! Reads only. `look` reads the host, `script` and `systemd` make the steps of their managers. Running the plan is
+//! `remote::execute`.
+
+mod look;
+mod script;
+mod systemd;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use look::World;
+
+use super::host::Hosts;
+use super::lease::{self, Found};
+use super::levels;
+use super::machine::Machine;
+use super::script::Ask;
+use crate::case::{Case, LevelValue, Manager, Patch, Target};
+use crate::engine::effect::ChangeWish;
+use crate::engine::ids::ProcedureId;
+use crate::engine::job::JobContext;
+use crate::engine::procedure::{
+    Action, BootExpectation, Failure, Lease, Procedure, ProcessKey, Purpose, Readback, Step,
+};
+
+pub(crate) use look::folder_of;
+
+/// Seconds that a server may take to be ready: large models load for many minutes.
+const READY_TIMEOUT_S: f64 = 1800.0;
+
+/// Where our own files on this machine are, and whose changes these are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folders {
+    /// Overrides of launch scripts and the traces of starts.
+    pub overrides: PathBuf,
+}
+
+impl Folders {
+    /// `patchbench/overrides` in the user's state folder.
+    ///
+    /// # Errors
+    /// The user has no home folder.
+    pub fn standard() -> Result<Self, Failure> {
+        use etcetera::BaseStrategy as _;
+        let base = etcetera::base_strategy::Xdg::new().map_err(|_| {
+            Failure::new("there is no home folder for overrides").hint("set `HOME` or `XDG_STATE_HOME`")
+        })?;
+        let state = base.state_dir().unwrap_or_else(|| base.data_dir());
+        Ok(Self { overrides: state.join("patchbench/overrides") })
+    }
+}
+
+/// The way to the hosts, our files on this machine, and whose changes these are.
+#[derive(Clone, Debug)]
+pub struct Means {
+    /// The links.
+    pub hosts: Hosts,
+    /// Our files on this machine.
+    pub folders: Folders,
+    /// Whose changes these are.
+    pub owner: lease::Owner,
+}
+
+/// Plans a change. Levels that the wish does not name stay as the running server has them.
+///
+/// # Errors
+/// The target cannot be changed this way, its host cannot be reached, its script cannot be read or overridden, its
+/// port is owned by a stranger, its log cannot be written, or somebody else holds it. Nothing was changed.
+pub async fn plan(
+    means: &Means,
+    case: &Case,
+    target: &str,
+    wish: &ChangeWish,
+    ctx: &JobContext,
+) -> Result<Procedure, Failure> {
+    let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
+    let patches: Vec<&Patch> =
+        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
+    let wished = match wish {
+        ChangeWish::Running(levels) => levels.clone(),
+        ChangeWish::Stopped | ChangeWish::Original => BTreeMap::new(),
+    };
+    check_wish(&patches, &wished, &target.name)?;
+    ctx.progress(
+        0,
+        None,
+        if target.is_local() { "reading the host".into() } else { format!("reading `{}`", target.host) },
+    );
+    let machine = Machine::of(&means.hosts, target)?;
+    let world = look::look(&machine, &means.folders, case, target, ctx).await?;
+    let lease = lease_of(&world, &means.owner, case.budget.restore_after_min)?;
+    let wish = Wish { kind: wish, wished, patches };
+    let own_levels = world.own_levels.clone();
+    let mut plan = Plan { world: &world, lease, wish, own_levels, steps: Vec::new(), tag: tag() };
+    match &target.manager {
+        Manager::Script { script, log } => script::plan(&mut plan, script, log, means)?,
+        Manager::Systemd { systemd } => systemd::plan(&mut plan, systemd, means)?,
+        Manager::Docker { .. } => {
+            return Err(Failure::new(format!("`{}` is a container, and containers cannot be driven yet", target.name))
+                .hint("name the script that runs it as the target's manager"));
+        }
+        Manager::Unknown => {
+            return Err(Failure::new(format!("nobody said what starts `{}`", target.name)).hint(
+                "give the target a `manager`: { script = \"…\", log = \"…\" } or { systemd = \"NAME.service\" }",
+            ));
+        }
+    }
+    Ok(plan.finish())
+}
+
+/// What tells one plan from another on the host.
+fn tag() -> String {
+    format!("{:x}", jiff::Timestamp::now().as_millisecond())
+}
+
+/// The lease that the change needs: ours already, free, or left by a program that is gone.
+///
+/// # Errors
+/// Somebody else holds the target, or it cannot be told.
+fn lease_of(world: &World, owner: &lease::Owner, minutes: u32) -> Result<PlannedLease, Failure> {
+    let path = format!("{}/leases/{}", world.ground.folder, world.stem);
+    let target = &world.target;
+    // On this machine the end of the workstation is the end of the server too.
+    let minutes = (minutes > 0 && (!target.is_local() || target.production)).then_some(minutes);
+    let (ours, instead_of) = match &world.ground.lease {
+        Found::Nobody => (false, None),
+        Found::Held(holder) if holder.token == owner.token => (true, None),
+        Found::Held(holder) if is_gone(holder, owner) => (false, Some(holder.token.clone())),
+        Found::Held(holder) => {
+            let until = holder.until.map(|t| format!("; the host puts it back at {t}")).unwrap_or_default();
+            return Err(Failure::new(format!("`{}` is held by {}{until}", target.name, holder.said.visible(200)))
+                .hint("resume that session, ask its owner, or put it back with `patchbench restore CASE`"));
+        }
+        Found::Unknown(why) => {
+            return Err(Failure::new(format!("cannot tell whether somebody else changes `{}`: {why}", target.name))
+                .hint("reach the host as a user who may read patchbench's folder there"));
+        }
+    };
+    Ok(PlannedLease { lease: Lease { path, token: owner.token.clone(), minutes }, ours, instead_of })
+}
+
+/// Whether a lease was left by a program of the same user and machine that runs no more.
+fn is_gone(holder: &lease::Holder, owner: &lease::Owner) -> bool {
+    let same = holder.said.raw().starts_with(&format!("{} in ", owner.who));
+    let mut words = holder.program.split_whitespace();
+    let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
+    let (pid, ticks) = (number(), number());
+    let boot = words.next();
+    let alive = || {
+        let (Some(pid), Some(start_ticks)) = (pid.and_then(|p| u32::try_from(p).ok()), ticks) else { return true };
+        boot.map(str::to_owned) == super::local::boot_id() && super::local::runs(ProcessKey { pid, start_ticks })
+    };
+    same && !alive()
+}
+
+/// A lease and how it is come by.
+struct PlannedLease {
+    lease: Lease,
+    /// Whether we hold it already.
+    ours: bool,
+    /// The lease that it takes the place of.
+    instead_of: Option<String>,
+}
+
+/// What was asked for.
+struct Wish<'a> {
+    kind: &'a ChangeWish,
+    /// Levels that were named.
+    wished: BTreeMap<String, String>,
+    /// Patches of the target.
+    patches: Vec<&'a Patch>,
+}
+
+/// A plan in the making.
+struct Plan<'a> {
+    world: &'a World,
+    lease: PlannedLease,
+    wish: Wish<'a>,
+    /// Levels that the target's own files give.
+    own_levels: BTreeMap<String, String>,
+    steps: Vec<Step>,
+    /// What tells the traces of this change from those of others.
+    tag: String,
+}
+
+/// The levels that a change keeps and asks for.
+struct Levels {
+    /// What the server must have afterwards.
+    wanted: BTreeMap<String, String>,
+    /// What the target's own files give by themselves.
+    own: BTreeMap<String, String>,
+}
+
+impl Plan<'_> {
+    fn purpose(&self) -> Purpose {
+        match (self.wish.kind, &self.world.running) {
+            (ChangeWish::Stopped, _) => Purpose::Stop,
+            (ChangeWish::Original, _) => Purpose::Restore,
+            (ChangeWish::Running(_), None) => Purpose::Start,
+            (ChangeWish::Running(_), Some(_)) => Purpose::Restart,
+        }
+    }
+
+    /// Levels wanted: those of the target's own files, those that the server has unless it is put back, and the wish.
+    fn levels(&self, own: BTreeMap<String, String>) -> Levels {
+        let mut wanted = own.clone();
+        if !matches!(self.wish.kind, ChangeWish::Original) {
+            wanted.extend(self.world.current.iter().map(|(p, l)| (p.clone(), l.clone())));
+        }
+        wanted.extend(self.wish.wished.clone());
+        Levels { wanted, own }
+    }
+
+    fn asks(&self, levels: &Levels) -> Vec<Ask> {
+        let current = self.world.running.as_ref().map(|_| &self.world.current);
+        let kept = if matches!(self.wish.kind, ChangeWish::Original) { None } else { current };
+        asks(&self.wish.patches, &levels.wanted, &levels.own, &self.wish.wished, kept)
+    }
+
+    /// Takes the lease, which holds the way back, before anything else.
+    fn take_lease(&mut self, owner: &lease::Owner, restore: &str) -> Result<(), Failure> {
+        let Lease { path, token, minutes } = &self.lease.lease;
+        let new = lease::New {
+            path,
+            owner,
+            since: jiff::Timestamp::now(),
+            target: &self.world.target.name,
+            instead_of: self.lease.instead_of.as_deref(),
+            restore,
+            minutes: *minutes,
+        };
+        // A change that comes on top of another is taken back to that one, which still needs the lease.
+        let undo = if self.lease.ours { None } else { Some(shell(lease::give_back(path, token)?, 10.0)) };
+        self.steps.push(Step {
+            name: "lease".into(),
+            check: shell(lease::is_ours(path, token)?, 10.0),
+            apply: shell(lease::take(&new)?, 30.0),
+            undo,
+            undo_proof: None,
+            proof: shell(lease::is_ours(path, token)?, 10.0),
+        });
+        Ok(())
+    }
+
+    /// Gives the lease back after everything stands as it was.
+    fn give_lease_back(&mut self) -> Result<(), Failure> {
+        let Lease { path, token, .. } = &self.lease.lease;
+        self.steps.push(Step {
+            name: "give-lease-back".into(),
+            check: shell(lease::is_given_back(path, token)?, 10.0),
+            apply: shell(lease::give_back(path, token)?, 10.0),
+            undo: None,
+            undo_proof: None,
+            proof: shell(lease::is_given_back(path, token)?, 10.0),
+        });
+        Ok(())
+    }
+
+    fn prove(&mut self, expect: BootExpectation) {
+        self.steps.push(Step {
+            name: "prove".into(),
+            check: Action::Nothing,
+            apply: Action::Nothing,
+            undo: None,
+            undo_proof: None,
+            proof: Action::ProveBoot { expect, timeout_s: READY_TIMEOUT_S },
+        });
+    }
+
+    /// What a process with these levels must show.
+    fn readback(&self, levels: &BTreeMap<String, String>) -> Vec<Readback> {
+        let one = |patch: &&Patch| {
+            let level = levels.get(&patch.id)?;
+            let value = match patch.gate.levels()?.get(level)? {
+                LevelValue::Set(value) => Some(value.clone()),
+                LevelValue::Unset => None,
+            };
+            let switch = patch.gate.switch_name().to_owned();
+            Some(Readback { patch: patch.id.clone(), level: level.clone(), switch, value })
+        };
+        self.wish.patches.iter().filter_map(one).collect()
+    }
+
+    fn finish(self) -> Procedure {
+        let purpose = self.purpose();
+        let wanted = &self.wish.wished;
+        let shown = wanted.iter().filter(|(p, l)| self.world.current.get(*p) != Some(*l));
+        Procedure {
+            id: ProcedureId(0),
+            purpose,
+            target: self.world.target.name.clone(),
+            title: title(purpose, &self.world.target, shown),
+            levels: self.levels(self.own_levels.clone()).wanted,
+            jobs: Some(format!("{}/jobs/{}-{}", self.world.ground.folder, self.world.stem, self.tag)),
+            lease: Some(self.lease.lease),
+            steps: self.steps,
+        }
+    }
+}
+
+fn shell(script: String, timeout_s: f64) -> Action {
+    Action::Shell { script, timeout_s }
+}
+
+fn title<'l>(purpose: Purpose, target: &Target, wished: impl Iterator<Item = (&'l String, &'l String)>) -> String {
+    let verb = match purpose {
+        Purpose::Start => "start",
+        Purpose::Restart => "restart",
+        Purpose::Stop => "stop",
+        Purpose::Restore => "restore",
+    };
+    let levels: Vec<String> = wished.map(|(p, l)| format!("{p}={l}")).collect();
+    if levels.is_empty() {
+        return format!("{verb} {}", target.name);
+    }
+    format!("{verb} {} with {}", target.name, levels.join(" "))
+}
+
+fn check_wish(patches: &[&Patch], wished: &BTreeMap<String, String>, target: &str) -> Result<(), Failure> {
+    for (id, level) in wished {
+        let Some(patch) = patches.iter().find(|p| p.id == *id) else {
+            return Err(Failure::new(format!("`{target}` has no patch `{id}`")));
+        };
+        let Some(levels) = patch.gate.levels() else {
+            return Err(Failure::new(format!("patch `{id}` has no variable or flag that a restart could set"))
+                .hint("give it a gate with levels, or take it out of the source by hand"));
+        };
+        if !levels.contains_key(level) {
+            let names: Vec<&str> = levels.keys().map(String::as_str).collect();
+            return Err(Failure::new(format!("patch `{id}` has no level `{level}`"))
+                .hint(format!("levels: {}", names.join(", "))));
+        }
+    }
+    Ok(())
+}
+
+/// What the override must state: what was wished, and what the running server has against its script.
+fn asks(
+    patches: &[&Patch],
+    levels: &BTreeMap<String, String>,
+    own: &BTreeMap<String, String>,
+    wished: &BTreeMap<String, String>,
+    current: Option<&BTreeMap<String, String>>,
+) -> Vec<Ask> {
+    let mut out = Vec::new();
+    for patch in patches {
+        let (Some(level), Some(known)) = (levels.get(&patch.id), patch.gate.levels()) else { continue };
+        let kept = current.is_some_and(|c| c.get(&patch.id) == Some(level)) && own.get(&patch.id) != Some(level);
+        if !wished.contains_key(&patch.id) && !kept {
+            continue;
+        }
+        let value = match known.get(level) {
+            Some(LevelValue::Set(value)) => Some(value.clone()),
+            Some(LevelValue::Unset) => None,
+            None => continue,
+        };
+        let takes_value = levels::takes_value(known);
+        out.push(Ask { switch: patch.gate.switch_name().to_owned(), value, takes_value });
+    }
+    out
+}
