@@ -201,7 +201,8 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         Command::Isolate(args) => connect::measure::isolate(context, args)?,
         Command::Toggle(args) => connect::change::toggle(context, args)?,
         Command::Restart(args) => connect::change::restart(context, args)?,
-        Command::Restore(args) => connect::change::restore(context, args)?,
+        Command::Restore(args) => connect::restore::restore(context, args)?,
+        Command::Elevate(args) => connect::elevate::elevate(context, args)?,
         Command::Demo(args) if args.headless => connect::demo::headless(context, args)?,
         Command::Demo(args) => return workbench::demo(context, args).map(|()| None),
         Command::Lab { action } => match action {
@@ -304,7 +305,6 @@ fn refusal(command: &Command) -> Failed {
         Command::Recall(_) => {
             refuse("import a conversation", "run the suite of the case with `patchbench recall CASE`")
         }
-        Command::Elevate(_) => refuse("elevate a production target", "use a deployment that is not `production`"),
         Command::Replica { .. } => refuse("manage replicas", "start a second deployment by hand and give it a case"),
         Command::Reference { .. } => refuse("record or compare logprobs", "compare recall with `patchbench recall`"),
         Command::Proxy(_) => refuse("record client conversations", "run the suite of the case"),

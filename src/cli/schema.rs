@@ -7,6 +7,8 @@ use serde_json::Value;
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::changes::ChangesReport;
 use crate::cli::connect::change::ChangeReport;
+use crate::cli::connect::elevate::ElevateReport;
+use crate::cli::connect::restore::RestoreReport;
 use crate::cli::connect::resume::ResumeReport;
 use crate::cli::demo::DemoReport;
 use crate::cli::diff::DiffReport;
@@ -64,6 +66,7 @@ pub const ALL: &[Known] = &[
     known::<DemoReport>(),
     known::<DiffReport>(),
     known::<DoctorReport>(),
+    known::<ElevateReport>(),
     known::<ErrorReport>(),
     Known { name: EventLine::NAME, schema: event_schema },
     known::<InitReport>(),
@@ -81,6 +84,7 @@ pub const ALL: &[Known] = &[
     known::<SessionMade>(),
     known::<SessionRepair>(),
     known::<SessionReplay>(),
+    known::<RestoreReport>(),
     known::<ResumeReport>(),
     known::<SessionShow>(),
     known::<SessionVerify>(),

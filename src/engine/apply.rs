@@ -8,8 +8,8 @@ use crate::engine::ids::ProcedureId;
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::{Phase, Procedure, Purpose};
 use crate::engine::state::{
-    Boot, Changed, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State, StepState,
-    TargetState, TimelineEntry, TrialEntry,
+    Boot, Changed, FailedStep, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State,
+    StepState, TargetState, TimelineEntry, TrialEntry,
 };
 use crate::engine::timeline;
 use crate::truth::{ServerStatus, TargetTruth};
@@ -66,6 +66,9 @@ impl State {
             Happened::TruthRead { truth } => self.read_truth(truth),
             Happened::ProcedurePlanned { procedure } => self.plan_procedure(procedure),
             Happened::ProcedureDiscarded { procedure } => self.set_status(*procedure, ProcedureStatus::Discarded),
+            Happened::TargetElevated { target, until } => {
+                self.targets.entry(target.clone()).or_default().elevated_until = Some(*until);
+            }
             Happened::ProcedureStarted { procedure, phase } => {
                 let nothing_to_do = self.procedures.get(procedure).is_some_and(|p| p.steps.is_empty());
                 let status = match phase {
@@ -86,16 +89,19 @@ impl State {
                     state.evidence.extend(evidence.iter().cloned());
                 });
             }
-            Happened::StepFailed { procedure, failure, .. } => {
+            Happened::StepFailed { procedure, step, phase, failure } => {
+                if let Some(entry) = self.procedures.get_mut(procedure) {
+                    entry.failed = Some(FailedStep { step: *step, phase: *phase, failure: failure.clone() });
+                }
                 self.set_status(*procedure, ProcedureStatus::Failed { failure: failure.clone() });
             }
             Happened::BootProven { boot, procedure, proof } => {
                 self.counters.boot = self.counters.boot.max(boot.0);
                 let entry = Boot { id: *boot, seq: event.seq, procedure: *procedure, proof: proof.clone() };
                 self.boots.insert(*boot, Arc::new(entry));
-                let overridden = procedure
-                    .and_then(|id| self.procedures.get(&id))
-                    .is_some_and(|p| p.procedure.steps.iter().any(|s| s.name == "write-override"));
+                let overridden = procedure.and_then(|id| self.procedures.get(&id)).is_some_and(|p| {
+                    p.procedure.steps.iter().any(|s| matches!(s.name.as_str(), "write-override" | "write-drop-in"))
+                });
                 let target = self.targets.entry(proof.target.clone()).or_default();
                 target.boot = Some(*boot);
                 if target.original.is_empty() && target.changed.is_none() && !overridden {
@@ -213,6 +219,7 @@ impl State {
             confirmed_by: None,
             status: ProcedureStatus::Planned,
             steps: vec![StepState::default(); procedure.steps.len()],
+            failed: None,
         };
         self.procedures.insert(procedure.id, entry);
     }
@@ -233,14 +240,14 @@ impl State {
         let by = entry.confirmed_by.clone().unwrap_or_else(|| event.actor.clone());
         let Some(target) = self.targets.get_mut(&procedure.target) else { return };
         // From the stop step on, no request can meet the boot that ran before.
-        if procedure.steps.get(step).is_some_and(|s| s.name == "stop") {
+        if procedure.steps.get(step).is_some_and(|s| matches!(s.name.as_str(), "stop" | "restart")) {
             target.boot = None;
         }
         let first = target.original.is_empty() && target.changed.is_none();
         if first && procedure.purpose == Purpose::Start && phase == Phase::Do {
             target.found_down = true;
         }
-        let overrides = procedure.steps.iter().any(|s| s.name == "write-override");
+        let overrides = procedure.steps.iter().any(|s| matches!(s.name.as_str(), "write-override" | "write-drop-in"));
         let ours = overrides || matches!(procedure.purpose, Purpose::Restart | Purpose::Stop);
         if ours && target.changed.is_none() && phase == Phase::Do {
             target.changed = Some(Changed { since: event.at, by, procedure: id, levels: procedure.levels.clone() });

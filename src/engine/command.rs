@@ -49,6 +49,13 @@ pub enum Command {
         /// Target name; `None` is all.
         target: Option<String>,
     },
+    /// Allow changes of a production target for some time; putting it back needs no such leave.
+    Elevate {
+        /// Target name.
+        target: String,
+        /// For how many seconds.
+        seconds: u32,
+    },
     /// Run a planned procedure whose commands were shown.
     Confirm {
         /// The procedure.
@@ -174,6 +181,7 @@ impl Command {
             Self::Toggle { patch, target: Some(target), level } => format!("toggle {patch}@{target} {level}"),
             Self::Toggle { patch, target: None, level } => format!("toggle {patch} {level}"),
             Self::Restore { target } => join("restore", target.as_deref()),
+            Self::Elevate { target, seconds } => format!("elevate {target} {}", seconds.div_ceil(60)),
             Self::Confirm { procedure, .. } => format!("confirm {procedure}"),
             Self::Discard { procedure } => format!("discard {procedure}"),
             Self::ResumeProcedure { procedure } => format!("resume-procedure {procedure}"),

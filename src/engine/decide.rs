@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+
 use crate::case::{Case, Target};
 use crate::engine::command::{Command, EndState};
 use crate::engine::effect::{ChangeWish, Effect, JobSpec};
 use crate::engine::event::Happened;
 use crate::engine::ids::{ProcedureId, ProposalId};
 use crate::engine::input::ActorRole;
-use crate::engine::procedure::{Failure, Phase};
+use crate::engine::procedure::{Failure, Phase, Purpose};
 use crate::engine::state::{ProcedureStatus, State};
 use crate::engine::update::{Turn, known_levels};
 use crate::isolate::plan;
@@ -33,6 +35,7 @@ pub(crate) fn command(turn: &mut Turn, command: &Command) {
             | Command::Stop { .. }
             | Command::Toggle { .. }
             | Command::Restore { .. }
+            | Command::Elevate { .. }
             | Command::Confirm { .. }
             | Command::ResumeProcedure { .. }
             | Command::UndoProcedure { .. }
@@ -68,6 +71,7 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
         }
         Command::Toggle { patch, target, level } => toggle(turn, command, patch, target.as_deref(), level)?,
         Command::Restore { target } => restore(turn, command, target.as_deref())?,
+        Command::Elevate { target, seconds } => elevate(turn, target, *seconds)?,
         Command::Confirm { procedure, typed } => confirm(turn, command, *procedure, typed.as_deref())?,
         Command::Discard { procedure } => {
             let status = status_of(&turn.state, *procedure)?;
@@ -211,6 +215,24 @@ fn restore(turn: &mut Turn, command: &Command, target: Option<&str>) -> Result<(
     Ok(())
 }
 
+/// The longest time for which a production target may be changed without being asked again.
+const ELEVATED_MOST_S: u32 = 4 * 3600;
+
+fn elevate(turn: &mut Turn, target: &str, seconds: u32) -> Result<(), Failure> {
+    let case = case_of(&turn.state)?;
+    let entry = target_of(&case, target)?;
+    if !entry.production {
+        return Err(Failure::new(format!("`{target}` is not production and needs no leave")));
+    }
+    if seconds == 0 || seconds > ELEVATED_MOST_S {
+        return Err(Failure::new(format!("`{target}` can be elevated for 1 to {} minutes", ELEVATED_MOST_S / 60))
+            .hint("state the minutes that the next steps need"));
+    }
+    let until = turn.at() + SignedDuration::from_secs(seconds.into());
+    turn.record(Happened::TargetElevated { target: target.to_owned(), until });
+    Ok(())
+}
+
 fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&str>) -> Result<(), Failure> {
     if *status_of(&turn.state, id)? != ProcedureStatus::Planned {
         return Err(Failure::new(format!("{id} does not wait for a confirmation")));
@@ -219,6 +241,9 @@ fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&s
     let case = case_of(&turn.state)?;
     let procedure = turn.state.procedures[&id].procedure.clone();
     let target = target_of(&case, &procedure.target)?;
+    if procedure.purpose != Purpose::Restore {
+        check_elevated(turn, &case, target)?;
+    }
     if target.production && typed != Some(target.name.as_str()) {
         return Err(Failure::new(format!("`{}` is production and its name was not typed", target.name))
             .hint(format!("type `{}` or give `--yes {}`", target.name, target.name)));
@@ -347,17 +372,37 @@ fn change(
     wish: ChangeWish,
 ) -> Result<(), Failure> {
     let entry = target_of(case, target)?;
+    // The way back needs no leave.
+    if !matches!(wish, ChangeWish::Original) {
+        check_elevated(turn, case, entry)?;
+    }
     may_change(turn, entry)?;
     let spec = JobSpec::Change { case: case.clone(), target: target.into(), wish };
     turn.start(format!("plan: {title}"), Some(command), spec);
     Ok(())
 }
 
-fn may_change(turn: &Turn, target: &Target) -> Result<(), Failure> {
-    if target.production {
-        return Err(Failure::new(format!("`{}` is production and read-only", target.name))
-            .hint("this version cannot elevate a production target; use a replica or the lab"));
+fn check_elevated(turn: &Turn, case: &Case, target: &Target) -> Result<(), Failure> {
+    if !target.production {
+        return Ok(());
     }
+    let name = &target.name;
+    match turn.state.target(name).and_then(|t| t.elevated_until) {
+        None => Err(Failure::new(format!("`{name}` is production and read-only"))
+            .hint(format!("`elevate {name} MIN` allows changes for so many minutes; a replica needs none"))),
+        Some(until) if until <= turn.at() => {
+            Err(Failure::new(format!("the leave to change `{name}` ended at {until}"))
+                .hint(format!("`elevate {name} MIN` gives it anew; putting it back needs none")))
+        }
+        Some(_) if case.budget.downtime_min <= 0.0 => Err(Failure::new(format!(
+            "the case allows no downtime of production, and a change of `{name}` restarts it"
+        ))
+        .hint("state the minutes as `downtime_min` under `[budget]`")),
+        Some(_) => Ok(()),
+    }
+}
+
+fn may_change(turn: &Turn, target: &Target) -> Result<(), Failure> {
     if let Some(open) = turn.state.open_procedure(&target.name) {
         let id = open.procedure.id;
         let hint = match open.status {

@@ -96,6 +96,14 @@ pub enum Happened {
         /// The procedure.
         procedure: ProcedureId,
     },
+    /// A production target may be changed until a time.
+    TargetElevated {
+        /// The target.
+        target: String,
+        /// Until when.
+        #[schemars(with = "String")]
+        until: Timestamp,
+    },
     /// A change was confirmed and begins, or is taken up again.
     ProcedureStarted {
         /// The procedure.

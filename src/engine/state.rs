@@ -110,6 +110,9 @@ pub struct TargetState {
     /// Whether it was down when we first met it, so that stopping it is the way back.
     #[serde(default)]
     pub found_down: bool,
+    /// Until when a production target may be changed; `None` is read-only.
+    #[serde(default)]
+    pub elevated_until: Option<Timestamp>,
 }
 
 /// Mark of a target that we changed.
@@ -177,6 +180,20 @@ pub struct ProcedureState {
     pub status: ProcedureStatus,
     /// What happened to each step.
     pub steps: Vec<StepState>,
+    /// The step that failed last; kept when what had begun was taken back.
+    #[serde(default)]
+    pub failed: Option<FailedStep>,
+}
+
+/// A step that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedStep {
+    /// Its place.
+    pub step: usize,
+    /// Whether it was being done or taken back.
+    pub phase: Phase,
+    /// Why.
+    pub failure: Failure,
 }
 
 /// How far a procedure is.

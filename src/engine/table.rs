@@ -63,6 +63,7 @@ pub const TABLE: &[Entry] = &[
     change("restart", &["[TARGET]", "[PATCH=LEVEL]…"], &["R"], "start or restart a target, with levels if stated"),
     change("stop", &["TARGET"], &[], "stop a target"),
     change("restore", &["[TARGET]"], &["U"], "put a target, or all, back to its own configuration"),
+    change("elevate", &["TARGET", "MIN"], &[], "allow changes of a production target for so many minutes"),
     ui("recall", &["[--lengths N,…]", "[--repeats N]"], &["r"], "run recall trials against the servers as they are"),
     ui("micro", &["[SPEC]", "[--device DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
     change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),

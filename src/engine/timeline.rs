@@ -30,6 +30,7 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         Happened::ProcedurePlanned { procedure } => {
             (format!("{} planned: {}", procedure.id, procedure.title), Mark::Plain)
         }
+        Happened::TargetElevated { target, until } => (format!("{target} may be changed until {until}"), Mark::Change),
         Happened::ProcedureDiscarded { procedure } => (format!("{procedure} dropped"), Mark::Plain),
         Happened::ProcedureStarted { procedure, phase } => {
             (format!("{procedure} {} begins", word(*phase)), Mark::Change)

@@ -14,7 +14,7 @@ use crate::engine::effect::{Effect, JobSpec};
 use crate::engine::event::{Event, Happened};
 use crate::engine::ids::{BootId, JobId, ProcedureId, TrialId};
 use crate::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
-use crate::engine::procedure::{Failure, Phase};
+use crate::engine::procedure::{Failure, Phase, Purpose};
 use crate::engine::state::{ProcedureStatus, State};
 use crate::isolate::plan::{self, Next};
 use crate::recall::trial;
@@ -59,6 +59,11 @@ pub(crate) struct Turn {
 impl Turn {
     fn new(state: State, at: Timestamp, actor: Actor) -> Self {
         Self { state, at, actor, events: Vec::new(), effects: Vec::new() }
+    }
+
+    /// When the input came.
+    pub(crate) fn at(&self) -> Timestamp {
+        self.at
     }
 
     /// Records a fact and applies it.
@@ -158,7 +163,9 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
         JobReport::Ended { job, outcome } => {
             turn.record(Happened::JobEnded { job: *job, outcome: outcome.clone() });
             fail_orphans(turn, outcome);
-            read_what_changed(turn, *job);
+            if !roll_back(turn, *job, outcome) {
+                read_what_changed(turn, *job);
+            }
         }
     }
 }
@@ -170,6 +177,25 @@ fn read_what_changed(turn: &mut Turn, job: JobId) {
         let target = procedure.procedure.target.clone();
         decide::start_probe(turn, None, &target);
     }
+}
+
+/// A start or restart that failed or was cancelled is taken back at once, so that nothing is left half-way; in a search,
+/// the search decides what comes next. Returns whether it is.
+fn roll_back(turn: &mut Turn, job: JobId, outcome: &JobOutcome) -> bool {
+    let searching = turn.state.search.as_ref().is_some_and(|s| s.is_active());
+    if searching || !matches!(outcome, JobOutcome::Failed { .. } | JobOutcome::Cancelled) {
+        return false;
+    }
+    let of_job = turn.state.jobs.get(&job).and_then(|j| j.procedure);
+    let Some((id, entry)) = of_job.and_then(|id| Some((id, turn.state.procedures.get(&id)?))) else { return false };
+    let forward = matches!(entry.procedure.purpose, Purpose::Start | Purpose::Restart)
+        && matches!(entry.status, ProcedureStatus::Failed { .. })
+        // What failed while it was taken back would fail again.
+        && entry.failed.as_ref().is_some_and(|f| f.phase == Phase::Do);
+    if forward {
+        turn.run_procedure(id, Phase::Undo, None);
+    }
+    forward
 }
 
 /// A procedure whose job ended without a word about its step must not stay "running" for ever.

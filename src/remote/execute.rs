@@ -109,7 +109,17 @@ impl Run<'_> {
         if let Some(held) = &self.procedure.lease
             && !matches!(step.name.as_str(), "lease" | "give-lease-back")
         {
-            self.renew(held).await?;
+            match self.held(held).await? {
+                Held::Ours => {}
+                Held::Restored => {
+                    return Err(Failure::new(format!(
+                        "the host has put `{}` back by itself, because the lease was not renewed in time",
+                        self.target.name
+                    ))
+                    .hint("ask for the change anew"));
+                }
+                Held::Lost => return Err(self.lost()),
+            }
         }
         if self.already(&step.check).await? {
             evidence.push(said(&step.name, "already done", "its check"));
@@ -123,6 +133,13 @@ impl Run<'_> {
     async fn back(&self) -> Result<Vec<Evidence>, Failure> {
         let step = self.of();
         let Some(undo) = &step.undo else { return Ok(Vec::new()) };
+        if let Some(held) = self.procedure.lease.as_ref().filter(|_| step.name != "lease") {
+            match self.held(held).await? {
+                Held::Ours => {}
+                Held::Restored => return Ok(vec![said(&step.name, "the host has put it back by itself", &held.path)]),
+                Held::Lost => return Err(self.lost()),
+            }
+        }
         // A process that still runs may have been told to stop already, by a shell that outlived its program:
         // the stop is finished first, so that nothing ends later what is called restored now.
         let mut evidence = Vec::new();
@@ -138,27 +155,23 @@ impl Run<'_> {
         Ok(evidence)
     }
 
-    /// Nothing is done to a target that the host has put back by itself in the meantime.
-    async fn renew(&self, held: &Lease) -> Result<(), Failure> {
+    /// Renews the lease, and says how it stands: nothing is done to a target that is not ours any more.
+    async fn held(&self, held: &Lease) -> Result<Held, Failure> {
         let text = lease::renew(&held.path, &held.token, held.minutes.unwrap_or_default())?;
         let end = self.machine.read(&text, 20.0, &self.ctx.cancel).await.map_err(|f| self.broke(f))?;
-        if !end.ok() {
-            return Err(Failure::new(format!(
-                "the lease of `{}` cannot be renewed: {}",
-                self.target.name,
-                end.last_line()
-            )));
+        match (end.ok(), end.out.trim()) {
+            (true, "ours") => Ok(Held::Ours),
+            (true, "restored") => Ok(Held::Restored),
+            (true, "lost") => Ok(Held::Lost),
+            _ => {
+                Err(Failure::new(format!("the lease of `{}` cannot be renewed: {}", self.target.name, end.last_line())))
+            }
         }
-        match end.out.trim() {
-            "ours" => Ok(()),
-            "restored" => Err(Failure::new(format!(
-                "the host has put `{}` back by itself, because the lease was not renewed in time",
-                self.target.name
-            ))
-            .hint("ask for the change anew")),
-            _ => Err(Failure::new(format!("somebody else holds `{}` now", self.target.name))
-                .hint("nothing more was done; ask for the change anew to see who it is")),
-        }
+    }
+
+    fn lost(&self) -> Failure {
+        Failure::new(format!("`{}` is not held by this session any more", self.target.name))
+            .hint("nothing more was done; ask for the change anew to see who holds it")
     }
 
     fn broke(&self, failure: ShellFailure) -> Failure {
@@ -256,6 +269,15 @@ impl Run<'_> {
         tell(self.ctx, JobReport::BootProven { procedure: Some(self.procedure.id), proof }).await?;
         Ok(evidence)
     }
+}
+
+/// How the lease of a target stands.
+enum Held {
+    Ours,
+    /// The host has put the target back.
+    Restored,
+    /// Nobody's, or somebody else's.
+    Lost,
 }
 
 /// Whether a text changes something on the host, so that it must not be lost or made twice.

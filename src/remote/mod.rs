@@ -11,6 +11,7 @@ pub mod ground;
 pub mod host;
 pub mod http;
 pub mod lease;
+pub mod leases;
 pub mod levels;
 pub mod local;
 pub mod machine;

@@ -128,6 +128,7 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "restart" => vec![restart(&args, context)?],
         "stop" => vec![Command::Stop { target: target_or_selected(args.first(), context)? }],
         "restore" => vec![Command::Restore { target: known_target(args.first(), context)? }],
+        "elevate" => vec![elevate(&args, context, entry)?],
         "probe" => vec![Command::Probe { target: known_target(args.first(), context)? }],
         "recall" => vec![Command::Recall { plan: recall_plan(&args, context)? }],
         "micro" => micro(&args, context)?,
@@ -335,6 +336,15 @@ fn restart(args: &[&str], context: &Context<'_>) -> Result<Command, Failure> {
     Ok(Command::Restart { target, levels })
 }
 
+fn elevate(args: &[&str], context: &Context<'_>, entry: &table::Entry) -> Result<Command, Failure> {
+    let target = known_target(args.first(), context)?;
+    let minutes = args.get(1).and_then(|m| m.parse::<u32>().ok());
+    match (target, minutes) {
+        (Some(target), Some(minutes)) => Ok(Command::Elevate { target, seconds: minutes.saturating_mul(60) }),
+        _ => Err(Failure::new(format!("`elevate` needs {}", entry.args.join(" ")))),
+    }
+}
+
 fn levels(args: &[&str], case: Option<&Case>) -> Result<BTreeMap<String, String>, Failure> {
     args.iter()
         .map(|pair| {
@@ -477,7 +487,7 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             let levels = case.patch(id).and_then(|p| p.gate.levels());
             levels.map_or_else(Vec::new, |l| l.keys().cloned().collect())
         }
-        ("restart" | "stop" | "restore" | "probe", 0) => targets().collect(),
+        ("restart" | "stop" | "restore" | "probe" | "elevate", 0) => targets().collect(),
         ("restart", _) => case
             .patches
             .iter()

@@ -1,4 +1,4 @@
-//! `toggle`, `restart`, `restore`: shown first, confirmed, done with proof.
+//! `toggle` and `restart`: shown first, confirmed, done with proof.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,18 +8,19 @@ use serde::Serialize;
 
 use crate::cli::Context;
 use crate::cli::answer::{Answer, Failed};
-use crate::cli::args::change::{ConfirmArgs, RestartArgs, RestoreArgs, ToggleArgs};
-use crate::cli::connect::case_file;
+use crate::cli::args::change::{ConfirmArgs, RestartArgs, ToggleArgs};
+use crate::cli::args::session::ResumeArgs;
 use crate::cli::connect::run::{Run, block_on, finish, start_new, supervise};
+use crate::cli::connect::{case_file, elevate, resume};
 use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Report};
 use crate::cli::session::{self, ProcedureWord};
-use crate::cli::unsupported::refuse;
 use crate::engine::command::Command;
 use crate::engine::drive;
 use crate::engine::ids::ProcedureId;
 use crate::engine::procedure::{Action, BootProof, Procedure};
-use crate::engine::state::State;
+use crate::engine::state::{ProcedureStatus, State};
+use crate::session::{replay, store};
 
 /// What would run, or what ran.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -54,36 +55,52 @@ pub fn toggle(context: &Context, args: &ToggleArgs) -> Result<Answer, Failed> {
 /// The case or a name is wrong, the change was not confirmed, or it failed.
 pub fn restart(context: &Context, args: &RestartArgs) -> Result<Answer, Failed> {
     if args.resume || args.undo {
-        return Err(refuse(
-            "find the session of a half-done restart by its case",
-            "`patchbench session resume SESSION --finish` or `--undo` does it",
-        ));
+        let session = half_done_session(context, args)?;
+        return resume::headless(context, &ResumeArgs { session, finish: args.resume, undo: args.undo });
     }
     let command = Command::Restart { target: args.target.clone(), levels: BTreeMap::new() };
     change(context, &args.case, &args.confirm, vec![command])
 }
 
-/// Answers `restore CASE`: every target runs again as its own launch script says.
-///
-/// # Errors
-/// The case is wrong, the change was not confirmed, or it failed.
-pub fn restore(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> {
-    let path = Path::new(&args.what);
-    if !path.exists() {
-        return Err(refuse("find what it changed on a host", "name the case file: `patchbench restore CASE`"));
-    }
-    let (case, _) = case_file(path)?;
-    let commands = case.targets.iter().map(|t| Command::Restore { target: Some(t.name.clone()) }).collect();
-    change(context, path, &args.confirm, commands)
+/// The newest session in which a change of this target of this case is half done.
+fn half_done_session(context: &Context, args: &RestartArgs) -> Result<String, Failed> {
+    let (case, _) = case_file(&args.case)?;
+    let entries = store::list(&context.paths.sessions)?;
+    let fits = |entry: &store::Entry| {
+        let state = replay::replay(State::default(), &store::read(&entry.path).ok()?.events);
+        let same = state.case.as_ref().is_some_and(|c| c.name == case.name);
+        let cut = |status: &ProcedureStatus| {
+            matches!(
+                status,
+                ProcedureStatus::Running { .. } | ProcedureStatus::Interrupted { .. } | ProcedureStatus::Failed { .. }
+            )
+        };
+        let mine = state.procedures.values().any(|p| p.procedure.target == args.target && cut(&p.status));
+        (same && mine).then(|| entry.path.display().to_string())
+    };
+    entries.iter().find_map(fits).ok_or_else(|| {
+        Failed::usage(ErrorCode::Session, format!("no session has a half-done change of `{}`", args.target))
+            .hint("`patchbench session list` lists them; `patchbench restore CASE` puts every target back")
+    })
 }
 
-fn change(context: &Context, path: &Path, confirm: &ConfirmArgs, commands: Vec<Command>) -> Result<Answer, Failed> {
+/// Plans what the commands ask for, shows it, and runs it where it was confirmed.
+pub(super) fn change(
+    context: &Context,
+    path: &Path,
+    confirm: &ConfirmArgs,
+    commands: Vec<Command>,
+) -> Result<Answer, Failed> {
     let (case, remarks) = case_file(path)?;
     block_on(async {
         let run = start_new(context, &case.name, 1)?;
         let mut handle = run.handle();
         let work = async {
+            let leaves = elevate::granted(context, path, &case);
             drive::ask(&mut handle, &run.actor, Command::OpenCase { case: Box::new(case) }).await?;
+            for leave in leaves {
+                drive::ask(&mut handle, &run.actor, leave).await?;
+            }
             for command in commands {
                 drive::ask(&mut handle, &run.actor, command).await?;
             }

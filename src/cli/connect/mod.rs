@@ -6,8 +6,10 @@ pub mod change;
 pub mod changes;
 pub mod demo;
 pub mod diff;
+pub mod elevate;
 pub mod init;
 pub mod measure;
+pub mod restore;
 pub mod resume;
 pub mod run;
 

@@ -49,6 +49,12 @@ pub(super) struct Launch {
     pub(super) environment: Difference,
 }
 
+/// Every folder that may hold our files on a host; `local` is the one on this machine.
+pub(crate) fn roots(local: Option<&Folders>) -> Vec<String> {
+    let own = local.map_or_else(|| ELSEWHERE.to_owned(), |f| f.overrides.display().to_string());
+    vec![OF_UNITS.to_owned(), own]
+}
+
 /// Folder of our files on the host of a target, and what names the target there.
 pub(crate) fn folder_of(folders: &Folders, target: &Target) -> (String, String) {
     let folder = match (&target.manager, target.is_local()) {

@@ -25,7 +25,7 @@ use crate::engine::procedure::{
     Action, BootExpectation, Failure, Lease, Procedure, ProcessKey, Purpose, Readback, Step,
 };
 
-pub(crate) use look::folder_of;
+pub(crate) use look::{folder_of, roots};
 
 /// Seconds that a server may take to be ready: large models load for many minutes.
 const READY_TIMEOUT_S: f64 = 1800.0;

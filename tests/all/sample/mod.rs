@@ -463,7 +463,9 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
 pub fn with_procedure(state: &mut State, procedure: Procedure, status: ProcedureStatus) {
     let steps = procedure.steps.iter().map(|_| StepState::default()).collect();
     let id = procedure.id;
-    state.procedures.insert(id, ProcedureState { procedure: Arc::new(procedure), confirmed_by: None, status, steps });
+    state
+        .procedures
+        .insert(id, ProcedureState { procedure: Arc::new(procedure), confirmed_by: None, status, steps, failed: None });
     state.seq += 1;
 }
 
