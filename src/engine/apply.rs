@@ -78,6 +78,11 @@ impl State {
                 };
                 if let Some(entry) = self.procedures.get_mut(procedure) {
                     entry.confirmed_by = Some(event.actor.clone());
+                    // The host was found as its owner wrote it.
+                    if nothing_to_do && entry.procedure.purpose == Purpose::Restore {
+                        let target = entry.procedure.target.clone();
+                        self.targets.entry(target).or_default().changed = None;
+                    }
                 }
                 self.set_status(*procedure, status);
             }

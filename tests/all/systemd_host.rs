@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::common::program;
 use patchbench::lab::install;
@@ -14,28 +15,33 @@ use serde_json::Value;
 const PORT: u16 = 30117;
 const SECRET: &str = "hf_plantedsecret0123456789";
 
-const UNIT: &str = "[Unit]\nDescription=lab server\nStartLimitIntervalSec=0\n\n[Service]\n\
+pub(crate) const UNIT: &str = "[Unit]\nDescription=lab server\nStartLimitIntervalSec=0\n\n[Service]\n\
     Environment=SGLANG_FP8_PAGED_MQA_LOGITS_TORCH=1 SGLANG_DEFAULT_THINKING=0\n\
     Environment=HF_TOKEN=hf_plantedsecret0123456789\nEnvironmentFile=/etc/default/lab\n\
     ExecStart=/bin/bash /srv/lab/serve.sh\n";
 
-const WRAPPER: &str = "#!/bin/bash\n# lab server behind a unit\nexport SGLANG_SM120_MMA_FLASHMLA=1\n\
+pub(crate) const WRAPPER: &str = "#!/bin/bash\n# lab server behind a unit\nexport SGLANG_SM120_MMA_FLASHMLA=1\n\
     export SGLANG_SM120_TRITON_INDEXER=1\nexec /srv/lab/patchbench lab serve \\\n\
     \x20 --deployment /srv/lab/lab.deployment --checkpoint /srv/lab/model \\\n\
     \x20 --served-model-name patchbench-lab --host 127.0.0.1 --port 30117 \\\n\
     \x20 --mhc-gemm bf16 --routed-scaling topk --chunked-prefill-size 256 --context-length 32768 \\\n\
     \x20 --enable-cache-report --enable-metrics\n";
 
-struct Host {
+pub(crate) struct Host {
     config: PathBuf,
     folder: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
 }
+
+/// There is one host, and one test at a time has it.
+static ALONE: Mutex<()> = Mutex::new(());
 
 impl Host {
     /// The host with a lab on it; `None` where none was booted.
-    fn up() -> Option<Self> {
+    pub(crate) fn up() -> Option<Self> {
         let config = PathBuf::from(std::env::var_os("PATCHBENCH_SYSTEMD_HOST")?);
-        let host = Self { config, folder: tempfile::tempdir().unwrap() };
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let host = Self { config, folder: tempfile::tempdir().unwrap(), _alone: alone };
         let made = install::install(host.folder.path(), &named("clean").unwrap(), 1, PORT, &program());
         made.unwrap();
         host.sh("rm -rf /etc/systemd/system/sglang-lab.service.d; mkdir -p /srv/lab/model");
@@ -55,7 +61,7 @@ impl Host {
         ssh
     }
 
-    fn sh(&self, command: &str) -> String {
+    pub(crate) fn sh(&self, command: &str) -> String {
         let end = self.ssh(command).stdin(Stdio::null()).output().unwrap();
         assert!(end.status.success(), "{command}: {}", String::from_utf8_lossy(&end.stderr));
         String::from_utf8_lossy(&end.stdout).into_owned()
@@ -71,13 +77,13 @@ impl Host {
         self.feed(fs_err::File::open(file).unwrap().into_parts().0.into(), path);
     }
 
-    fn write(&self, path: &str, text: &str) {
+    pub(crate) fn write(&self, path: &str, text: &str) {
         let file = self.folder.path().join("text");
         fs_err::write(&file, text).unwrap();
         self.put(&file, path);
     }
 
-    fn start(&self) {
+    pub(crate) fn start(&self) {
         self.sh("systemctl daemon-reload; systemctl restart sglang-lab");
         let ready = "for i in $(seq 100); do journalctl -q -u sglang-lab -n 3 --no-pager -o cat \
                      _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID sglang-lab) | grep -q 'ready to roll' \
@@ -85,17 +91,20 @@ impl Host {
         self.sh(ready);
     }
 
-    fn patchbench(&self, args: &[&str]) -> (i32, Value) {
-        let root = self.folder.path();
-        let output = Command::new(program())
-            .args(args)
-            .args(["--json", "--quiet"])
-            .env("PATCHBENCH_SESSIONS", root.join("sessions"))
-            .env("XDG_STATE_HOME", root.join("state"))
-            .env("PATCHBENCH_SSH_CONFIG", &self.config)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let (mut command, root) = (Command::new(program()), self.folder.path());
+        command.args(args).env("PATCHBENCH_SESSIONS", root.join("sessions"));
+        command.env("XDG_STATE_HOME", root.join("state")).env("PATCHBENCH_SSH_CONFIG", &self.config);
+        command.stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn patchbench(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.command(args).args(["--json", "--quiet"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let value = serde_json::from_str(&text)
             .unwrap_or_else(|e| panic!("{e}: {text}\n{}", String::from_utf8_lossy(&output.stderr)));

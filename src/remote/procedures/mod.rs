@@ -219,6 +219,14 @@ impl Plan<'_> {
         asks(&self.wish.patches, &levels.wanted, &levels.own, &self.wish.wished, kept)
     }
 
+    /// Whether the target runs as its own files say and nothing of ours stands on its host: a restart would cost time and
+    /// change nothing.
+    fn nothing_to_restore(&self) -> bool {
+        let World { ground, running, current, .. } = self.world;
+        let as_written = self.own_levels.iter().all(|(patch, level)| current.get(patch) == Some(level));
+        running.is_some() && as_written && ground.lease == Found::Nobody && ground.overrides.is_empty()
+    }
+
     /// Takes the lease, which holds the way back, before anything else.
     fn take_lease(&mut self, owner: &lease::Owner, restore: &str) -> Result<(), Failure> {
         let Lease { path, token, minutes } = &self.lease.lease;

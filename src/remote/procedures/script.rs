@@ -21,6 +21,10 @@ pub(super) fn plan(plan: &mut Plan<'_>, script: &str, log: &str, means: &Means) 
     let world = plan.world;
     let launch = world.launch.as_ref().ok_or_else(|| Failure::new("the launch script was not read"))?;
     let purpose = plan.purpose();
+    let own_script = |r: &Own| r.started_from.as_deref().is_none_or(|f| f == script);
+    if purpose == Purpose::Restore && world.running.as_ref().is_some_and(own_script) && plan.nothing_to_restore() {
+        return Ok(());
+    }
     let steps = Steps { world, launch, script, log, run: format!("{}-{}", runs(world), plan.tag) };
     if purpose == Purpose::Stop {
         if world.running.is_none() && world.ground.runs.is_empty() {

@@ -93,6 +93,9 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let original = original(world, name)?;
     let levels = plan.levels(levels_of_unit(&plan.wish.patches, &original.declared));
     plan.own_levels.clone_from(&levels.own);
+    if purpose == Purpose::Restore && original.ours.is_none() && plan.nothing_to_restore() {
+        return Ok(());
+    }
     let steps = Steps { name, world, unit: &unit, original: &original };
     plan.take_lease(&means.owner, &steps.restore()?)?;
     if matches!(plan.wish.kind, ChangeWish::Stopped) {
