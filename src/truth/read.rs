@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::compare::{self, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
-use super::{ServerStatus, TargetTruth, flags};
+use super::{ServerStatus, TargetTruth, flags, imports};
 use crate::case::{Case, Gate, Manager, Patch, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
@@ -60,8 +60,10 @@ pub async fn probe_in(
     let overrides = folders.overrides.display().to_string();
     let whole = format!("reading `{}`", target.host);
     ctx.progress(0, Some(2), if target.is_local() { "reading the host" } else { &whole });
-    let mut seen = match ask_host(hosts, target, &overrides, ctx).await {
-        Ok(answer) => look(&answer, target, &overrides),
+    let patches: Vec<&Patch> =
+        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
+    let mut seen = match ask_host(hosts, target, &overrides, &patches, ctx).await {
+        Ok(answer) => look(&answer, target, &overrides, &patches),
         Err(failure) => {
             let mut seen = Seen::of(target);
             seen.say("host-unread", failure, &target.host);
@@ -73,8 +75,6 @@ pub async fn probe_in(
     if seen.may_ask() {
         status = ask(hosts, target, &mut seen, status).await;
     }
-    let patches: Vec<&Patch> =
-        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
     let (levels, level_sources) = patch_levels(&seen, &patches);
     Ok(TargetTruth {
         target: target.name.clone(),
@@ -90,13 +90,20 @@ pub async fn probe_in(
 }
 
 /// The only question to the host: everything that any layer of this target needs.
-async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobContext) -> Result<Probe, Failure> {
+async fn ask_host(
+    hosts: &Hosts,
+    target: &Target,
+    overrides: &str,
+    patches: &[&Patch],
+    ctx: &JobContext,
+) -> Result<Probe, Failure> {
     let place = Place::of(target).map_err(HostError::failure)?;
     let mut question = Ask {
         ports: target.port().into_iter().collect(),
         files: files_of(target),
         overrides: Some(overrides.to_owned()),
         gpus: true,
+        modules: imports::wanted(target, patches).into_values().collect(),
         ..Ask::default()
     };
     match &target.manager {
@@ -122,6 +129,8 @@ struct Seen {
     /// The server's tracker, where its own block was read too.
     tracker: Option<Evidence>,
     processes: Vec<ServiceProcess>,
+    /// Which files of patched modules the server imported.
+    imports: Vec<super::Row>,
     diagnostics: Vec<Diagnostic>,
     /// Whether the host answered.
     reached: bool,
@@ -191,7 +200,7 @@ impl Seen {
     }
 }
 
-fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
+fn look(answer: &Probe, target: &Target, overrides: &str, patches: &[&Patch]) -> Seen {
     let mut seen = Seen { reached: true, ..Seen::of(target) };
     seen.diagnostics.extend(answer.diagnostics.iter().cloned());
     say_skew(&mut seen, answer, target);
@@ -208,7 +217,14 @@ fn look(answer: &Probe, target: &Target, overrides: &str) -> Seen {
     let argv = declared.map(|d| d.argv.clone()).unwrap_or_default();
     let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
     match owner::running(answer, &target.name, port, &marks) {
-        Ok(Some(own)) => look_at_server(&mut seen, answer, target, overrides, own),
+        Ok(Some(own)) => {
+            let server = own.key.pid;
+            look_at_server(&mut seen, answer, target, overrides, own);
+            match imports::not_applicable(target, answer, server, patches) {
+                Some(remark) => seen.diagnostics.push(remark),
+                None => seen.imports = imports::rows(target, answer, server, &imports::wanted(target, patches)),
+            }
+        }
         Ok(None) => {
             seen.owner = Owner::Nobody;
             return seen;
@@ -376,6 +392,10 @@ fn rows(seen: &Seen, patches: &[&Patch]) -> Vec<super::Row> {
         rows.splice(0..0, first);
         rows.extend(last);
     }
+    let (first, last): (Vec<_>, Vec<_>) =
+        seen.imports.iter().cloned().partition(|r| r.status < super::RowStatus::OneSource);
+    rows.splice(0..0, first);
+    rows.extend(last);
     rows
 }
 

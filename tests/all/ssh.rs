@@ -1,5 +1,6 @@
 //! Hosts over a real sshd: the truth of a server from afar, and every way in which a link can fail.
 
+mod imports;
 mod reports;
 mod served;
 mod sshd;

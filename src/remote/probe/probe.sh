@@ -2,7 +2,7 @@
 # come before it. Needs a POSIX shell, /proc and coreutils; grep, systemctl, journalctl and nvidia-smi are used
 # where they are.
 #
-# usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [overrides FOLDER] [gpus yes] ...
+# usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [overrides FOLDER] [gpus yes] [module PATH FILE] ...
 
 main() {
     begin "$1" || return 0
@@ -19,6 +19,7 @@ main() {
             unit) unit=$2 lines=$3; shift ;;
             overrides) overrides=$2 ;;
             gpus) gpus=$2 ;;
+            module) one_module "$2" "$3"; shift ;;
         esac
         shift 2
     done
@@ -27,6 +28,7 @@ main() {
     sockets
     choose
     for pid in $chosen; do one_process "$pid"; done
+    if [ $modules -gt 0 ]; then imports "$(eldest_owner)"; fi
     if [ -n "$gpus" ]; then gpu_facts; fi
     finish
 }
@@ -157,6 +159,14 @@ choose() {
 }
 
 left=0
+
+# The owner that no other owner started.
+eldest_owner() {
+    for pid in $owners; do
+        eval "above=\${parent_$pid:-0}"
+        case " $owners " in *" $above "*) ;; *) printf %s "$pid"; return 0 ;; esac
+    done
+}
 
 # pick PID RELATION: the first relation counts.
 pick() {

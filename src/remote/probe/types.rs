@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::imports::Imports;
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::procedure::ProcessKey;
 use crate::remote::proc::{Cmdline, Environ, Listener, ProcessInfo, Unknown};
@@ -36,6 +37,8 @@ pub struct Probe {
     pub logs: BTreeMap<String, FileRead>,
     /// Graphics cards; `None` where they were not asked for.
     pub gpus: Option<Gpus>,
+    /// Where the server would import the wanted modules from; `None` where none was asked for.
+    pub imports: Option<Imports>,
     /// How often the host was asked for this.
     pub round_trips: u32,
     /// Whether the whole answer came.

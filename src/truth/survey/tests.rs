@@ -34,6 +34,7 @@ fn probe() -> Probe {
         files: BTreeMap::new(),
         logs: BTreeMap::new(),
         gpus: None,
+        imports: None,
         round_trips: 1,
         whole: true,
         diagnostics: Vec::new(),
