@@ -66,7 +66,7 @@ async fn run(hosts: Hosts, spec: JobSpec, context: JobContext) -> Result<(), Fai
             let near = reach_all(&hosts, &case).await?;
             let gone = || gone_boot(&case, &processes);
             let met = recall::runner::Met { boots: &boots, arm: &arm, gone: &gone };
-            recall::runner::run(&near, &plan, met, &context).await
+            recall::watch::beside(&case, &near, &context, recall::runner::run(&near, &plan, met, &context)).await
         }
         JobSpec::Micro { spec, device, checkpoint } => {
             micro(spec, device, checkpoint.map(PathBuf::from), &context).await
@@ -222,7 +222,8 @@ fn follow_log(target: &Target, logs: &mut BTreeMap<String, u64>, handle: &Engine
     let Ok(tail) = remote::local::tail(log, offset) else { return };
     logs.insert(target.name.clone(), tail.offset);
     // Our own questions about the load would drown what matters.
-    for line in tail.lines.iter().filter(|l| !l.contains("\"GET /v1/loads")) {
+    let ours = |line: &str| line.contains("\"GET /v1/loads") || line.contains("\"GET /metrics");
+    for line in tail.lines.iter().filter(|l| !ours(l)) {
         let line = Untrusted::from(redact::text(line));
         // An error only says that nobody looks on.
         let _ = handle.live.send(Live::ServerLog { target: target.name.clone(), line });
