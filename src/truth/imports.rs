@@ -81,16 +81,8 @@ pub fn not_applicable(target: &Target, probe: &Probe, server: u32, patches: &[&P
     Some(remark.at(target.name.clone()))
 }
 
-/// What of Python's search path counts for a process.
-struct SearchPath {
-    isolated: bool,
-    no_environment: bool,
-    no_user: bool,
-    no_site: bool,
-    safe: bool,
-    /// Whether what stands outside of the virtual environment counts.
-    outside: bool,
-}
+/// The kinds of entries of Python's search path that count for a process.
+struct SearchPath(Vec<Entry>);
 
 /// How the process reads its search path, or why that is not known.
 fn search_path(imports: &Imports, process: &Process, server: u32) -> Result<Option<SearchPath>, Unknown> {
@@ -131,30 +123,25 @@ fn search_path(imports: &Imports, process: &Process, server: u32) -> Result<Opti
         let mut lines = text.lines().filter_map(|l| l.split_once('='));
         lines.any(|(k, v)| k.trim() == "include-system-site-packages" && v.trim().eq_ignore_ascii_case("true"))
     };
-    Ok(Some(SearchPath {
-        isolated: has('I'),
-        no_environment: ignores,
-        no_user: has('I') || has('s') || (!ignores && set("PYTHONNOUSERSITE")),
-        no_site: has('S'),
-        safe: has('I') || has('P') || (!ignores && set("PYTHONSAFEPATH")),
-        outside: imports.venv.as_deref().is_none_or(venv_of),
-    }))
+    let isolated = has('I');
+    let site = !has('S');
+    let outside = imports.venv.as_deref().is_none_or(venv_of);
+    let user = !(isolated || has('s') || (!ignores && set("PYTHONNOUSERSITE")));
+    let safe = isolated || has('P') || (!ignores && set("PYTHONSAFEPATH"));
+    let kinds = [
+        (Entry::Folder, !safe),
+        (Entry::Variable, !ignores),
+        (Entry::Environment, site),
+        (Entry::User, site && user && outside),
+        (Entry::Base, site && outside),
+    ];
+    Ok(Some(SearchPath(kinds.into_iter().filter(|(_, counts)| *counts).map(|(kind, _)| kind).collect())))
 }
 
 impl SearchPath {
-    fn counts(&self, found: &Found) -> bool {
-        match found.entry {
-            Entry::Folder => !self.safe,
-            Entry::Variable => !self.no_environment,
-            Entry::Environment => !self.no_site,
-            Entry::User => !self.no_site && !self.no_user && !self.isolated && self.outside,
-            Entry::Base => !self.no_site && self.outside,
-        }
-    }
-
     /// A package counts first, then folders without `__init__.py` together, then what finders map.
     fn choose<'m>(&self, module: &'m Module) -> Option<&'m Found> {
-        let all = || module.found.iter().filter(|f| self.counts(f));
+        let all = || module.found.iter().filter(|f| self.0.contains(&f.entry));
         let namespace = || all().filter(|f| f.what == What::Namespace);
         all()
             .find(|f| f.what == What::Package)

@@ -34,8 +34,6 @@ use crate::untrusted::Untrusted;
 
 /// How many bytes of a log's end come with the probe.
 const LOG_BYTES: u64 = 128 * 1024;
-/// A clock that is further off than this is said.
-const SKEW_SECONDS: i64 = 5;
 
 /// Reads a target, with our overrides in the standard folder.
 ///
@@ -203,7 +201,7 @@ impl Seen {
 fn look(answer: &Probe, target: &Target, overrides: &str, patches: &[&Patch]) -> Seen {
     let mut seen = Seen { reached: true, ..Seen::of(target) };
     seen.diagnostics.extend(answer.diagnostics.iter().cloned());
-    say_skew(&mut seen, answer, target);
+    seen.diagnostics.extend(answer.host.skew(&target.host));
     let path = layers::script_path(target);
     let (declared, said) = layers::declared(answer, target);
     seen.take(said);
@@ -262,18 +260,6 @@ fn look_at_log(seen: &mut Seen, answer: &Probe, target: &Target) {
         seen.diagnostics.push(remark.at(target.name.clone()));
     }
     seen.take(layers::needs_reload(answer));
-}
-
-fn say_skew(seen: &mut Seen, answer: &Probe, target: &Target) {
-    let Ok(ahead) = &answer.host.ahead else { return };
-    let seconds = ahead.as_secs();
-    if seconds.abs() < SKEW_SECONDS {
-        return;
-    }
-    let way = if seconds > 0 { "ahead of" } else { "behind" };
-    let message =
-        format!("the clock of the host is {} s {way} ours, and its times are by its own clock", seconds.abs());
-    seen.diagnostics.push(Diagnostic::warning("clock-skew", message).at(target.host.clone()));
 }
 
 fn look_at_server(seen: &mut Seen, answer: &Probe, target: &Target, overrides: &str, own: Own) {

@@ -68,7 +68,18 @@ pub struct HostFacts {
     pub uid: Reading<u32>,
 }
 
+/// A clock that is further off than this is said, in seconds.
+const SKEW_S: i64 = 5;
+
 impl HostFacts {
+    /// That the clock of this host is not ours; `None` where it is, or where that is not known.
+    pub fn skew(&self, host: &str) -> Option<Diagnostic> {
+        let seconds = self.ahead.as_ref().ok()?.as_secs();
+        let way = if seconds > 0 { "ahead of" } else { "behind" };
+        let message = format!("the clock of the host is {} s {way} ours; times are the host's", seconds.abs());
+        (seconds.abs() > SKEW_S).then(|| Diagnostic::warning("clock-skew", message).at(host))
+    }
+
     /// When a process started, by the host's clock.
     ///
     /// # Errors

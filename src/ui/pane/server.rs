@@ -272,19 +272,13 @@ fn link_words(link: Option<&LinkState>, now: Timestamp) -> (String, Role) {
 
 /// The load now, else that of the last batch of trials.
 fn load_line(view: &View<'_>, target: &str, width: usize) -> Option<Line<'static>> {
-    let (mut spans, values): (Vec<Span<'static>>, Vec<(&String, Vec<f64>)>) = match view.live.loads.get(target) {
-        Some(load) => {
-            let values = load.values.iter().map(|(n, v)| (n, v.iter().copied().collect()));
-            (vec![Span::raw(" ".repeat(9))], values.collect())
-        }
-        None => {
-            let window = view.state.windows.iter().rev().find(|w| w.target == target && !w.values.is_empty())?;
-            let lead = format!("batch {} ago  ", text::age(view.now, window.to));
-            (
-                vec![Span::raw(" ".repeat(9)), view.span(lead, Role::Dim)],
-                window.values.iter().map(|(n, s)| (n, s.samples.clone())).collect(),
-            )
-        }
+    let mut spans = vec![Span::raw(" ".repeat(9))];
+    let values: Vec<(&String, Vec<f64>)> = if let Some(load) = view.live.loads.get(target) {
+        load.values.iter().map(|(name, samples)| (name, samples.iter().copied().collect())).collect()
+    } else {
+        let window = view.state.windows.iter().rev().find(|w| w.target == target && !w.values.is_empty())?;
+        spans.push(view.span(format!("batch {} ago  ", text::age(view.now, window.to)), Role::Dim));
+        window.values.iter().map(|(name, series)| (name, series.samples.clone())).collect()
     };
     let lead = spans.len();
     let mut used: usize = spans.iter().map(Span::width).sum();
