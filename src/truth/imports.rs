@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Claim, Known, Row, RowKind, RowStatus};
-use crate::case::{Patch, ServingEngine, Target};
+use crate::case::{Patch, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::remote::argv;
 use crate::remote::probe::Wanted;
@@ -27,8 +27,7 @@ const LOADING_S: i64 = 300;
 
 /// The modules to ask for, by the site of each patch without its line.
 pub fn wanted(target: &Target, patches: &[&Patch]) -> BTreeMap<String, Wanted> {
-    let sites =
-        patches.iter().filter_map(|p| p.site.as_deref()).filter(|_| target.engine != ServingEngine::LlamaServer);
+    let sites = patches.iter().filter_map(|p| p.site.as_deref());
     sites.filter_map(|site| module(target, site)).take(MOST).collect()
 }
 
@@ -72,7 +71,7 @@ pub fn not_applicable(target: &Target, probe: &Probe, server: u32, patches: &[&P
     }
     let program = probe.processes.get(&server)?.exe.as_ref().ok()?;
     let name = argv::base_name(program);
-    if target.engine != ServingEngine::LlamaServer && name.starts_with("python") {
+    if name.starts_with("python") {
         return None;
     }
     let shown = Untrusted::from(name).visible(40);

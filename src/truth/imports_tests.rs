@@ -1,15 +1,15 @@
 //! Made-up search paths, as plain data.
 
 use super::*;
-use crate::case::{Manager, Role};
+use crate::case::{Manager, Role, ServingEngine};
 use crate::remote::probe::types::Relation;
 use crate::remote::proc;
 
-fn target(engine: ServingEngine, checkout: Option<&str>) -> Target {
+fn target(checkout: Option<&str>) -> Target {
     Target {
         name: "t".into(),
         role: Role::Monolithic,
-        engine,
+        engine: ServingEngine::Sglang,
         host: "local".into(),
         become_with: None,
         url: "http://127.0.0.1:7".into(),
@@ -75,7 +75,7 @@ fn a_site_is_a_module_below_the_search_path() {
         (Some("/fork"), "csrc/a.cu", None),
         (Some("/fork"), "a.pyx", None),
     ] {
-        let found = module(&target(ServingEngine::Sglang, checkout), site).map(|(_, w)| w);
+        let found = module(&target(checkout), site).map(|(_, w)| w);
         let expect = expect.map(|(path, source)| Wanted { path: path.into(), source: source.map(Into::into) });
         assert_eq!(found, expect, "{site}");
     }
@@ -142,8 +142,7 @@ fn a_search_path_that_cannot_be_told_is_unknown() {
         let wanted = Wanted { path: "x/y.py".into(), source: Some("/fork/x/y.py".into()) };
         let module =
             Module { source: Some(file("/fork/x/y.py", "a", 0, 0)), found: vec![at(Entry::Base, What::Package, "b")] };
-        let row =
-            row(&target(ServingEngine::Sglang, None), "x/y.py", &wanted, &module, Err(&Unknown(why.clone())), None);
+        let row = row(&target(None), "x/y.py", &wanted, &module, Err(&Unknown(why.clone())), None);
         assert_eq!((row.status, row.note), (RowStatus::UnknownBecause, why));
         assert!(row.effective.is_some_and(|e| e.value.is_none() && e.known != Known::Yes));
     }

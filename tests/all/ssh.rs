@@ -148,6 +148,10 @@ fn a_lab_server_that_was_asked_for_more_than_its_cache_holds_is_one_row() {
     let [row] = differ[..] else { panic!("{} rows differ: {differ:#?}", differ.len()) };
     assert_eq!((status, row["name"].as_str()), (1, Some("--max-running-requests")));
     assert_eq!((row["effective"]["value"].as_str(), row["observed"]["value"].as_str()), (Some("32"), Some("16")));
+    // The lab is no Python, so that no file is claimed to be imported.
+    let said = remark(&truth, "imports-not-applicable")["message"].as_str().unwrap();
+    assert!(said.contains("is no Python"), "{said}");
+    assert!(rows.iter().all(|r| r["component"] != "imports"));
     let note = "started with `32`, the server says `16`";
     assert_eq!(row["note"], note, "{row:#}");
     assert!(row["observed"]["source"].as_str().unwrap().ends_with("/server_info"), "{row:#}");
