@@ -80,8 +80,9 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
             let watched = Watched::new(&world.hosts, &case, &processes, &context)?;
             let gone = || watched.gone();
             let met = recall::runner::Met { boots: &boots, arm: &arm, gone: &gone };
+            let trials = recall::runner::run(&near, &plan, met, &context);
             tokio::select! {
-                end = recall::runner::run(&near, &plan, met, &context) => end,
+                end = recall::watch::beside(&case, &near, &context, trials) => end,
                 () = watched.follow(&context) => Ok(()),
             }
         }
@@ -282,7 +283,8 @@ fn follow_log(target: &Target, logs: &mut BTreeMap<String, u64>, handle: &Engine
     let Ok(tail) = remote::local::tail(log, offset) else { return };
     logs.insert(target.name.clone(), tail.offset);
     // Our own questions about the load would drown what matters.
-    for line in tail.lines.iter().filter(|l| !l.contains("\"GET /v1/loads")) {
+    let ours = |line: &str| line.contains("\"GET /v1/loads") || line.contains("\"GET /metrics");
+    for line in tail.lines.iter().filter(|l| !ours(l)) {
         let line = Untrusted::from(redact::text(line));
         // An error only says that nobody looks on.
         let _ = handle.live.send(Live::ServerLog { target: target.name.clone(), line });

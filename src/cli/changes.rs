@@ -18,8 +18,6 @@ use crate::untrusted::Untrusted;
 
 /// Characters of a change that the text form shows.
 const SHOWN: usize = 160;
-/// A clock that is further off than this is said.
-const SKEW_SECONDS: i64 = 5;
 
 /// What changed since a time.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -126,13 +124,7 @@ pub fn answer(since: Timestamp, asked: Vec<Asked>, style: Style) -> Answer {
 fn remarks(asked: &Asked) -> Vec<Diagnostic> {
     let Ok(history) = &asked.history else { return Vec::new() };
     let mut remarks = history.remarks.clone();
-    if let Ok(ahead) = &history.facts.ahead
-        && ahead.as_secs().abs() > SKEW_SECONDS
-    {
-        let way = if ahead.is_negative() { "behind" } else { "ahead of" };
-        let message = format!("the clock of the host is {} s {way} ours; times are the host's", ahead.as_secs().abs());
-        remarks.push(Diagnostic::warning("clock", message).at(asked.host.clone()));
-    }
+    remarks.extend(history.facts.skew(&asked.host));
     remarks
 }
 

@@ -16,6 +16,7 @@ use crate::cli::style::Style;
 use crate::cli::table::{self, Cell, table};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::{Mark, ProcedureStatus, State};
+use crate::recall::window::LoadWindow;
 use crate::session::lock;
 use crate::session::replay::replay;
 use crate::session::store::{self, SessionError};
@@ -70,6 +71,8 @@ pub struct SessionShow {
     pub changed: Vec<ChangedRow>,
     /// Changes, in the order in which they were planned.
     pub procedures: Vec<ProcedureRow>,
+    /// The load of each target while a batch of trials ran.
+    pub windows: Vec<LoadWindow>,
     /// Named points.
     pub snapshots: Vec<SnapshotRow>,
     /// Notes.
@@ -348,6 +351,7 @@ pub fn session_show_report(state: &State) -> SessionShow {
                 status: word(&p.status),
             })
             .collect(),
+        windows: state.windows.iter().map(|w| w.as_ref().clone()).collect(),
         snapshots: state.snapshots.iter().map(|s| SnapshotRow { name: s.name.clone(), seq: s.seq }).collect(),
         notes: state
             .notes

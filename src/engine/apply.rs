@@ -124,6 +124,7 @@ impl State {
                 self.counters.trial = self.counters.trial.max(trial.id.0);
                 self.trials.push_back(TrialEntry { seq: event.seq, trial: trial.clone() });
             }
+            Happened::WindowMeasured { window } => self.windows.push_back(window.clone()),
             Happened::MicroMeasured { report } => self.micro.push_back(report.clone()),
             Happened::SearchMoved { search } => self.search = Some(search.clone()),
             Happened::SymptomMeasured { symptom } => self.symptom = Some(symptom.clone()),

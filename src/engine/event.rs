@@ -18,6 +18,7 @@ use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
 use crate::recall::trial::Trial;
+use crate::recall::window::LoadWindow;
 use crate::truth::TargetTruth;
 
 /// One line of the journal, without its hash.
@@ -216,5 +217,10 @@ pub enum Happened {
         command: Box<Command>,
         /// Why.
         failure: Failure,
+    },
+    /// The load of a server while a batch of trials ran.
+    WindowMeasured {
+        /// The window.
+        window: Arc<LoadWindow>,
     },
 }

@@ -12,6 +12,7 @@ use crate::engine::ids::{InputId, JobId, ProcedureId};
 use crate::engine::procedure::{BootProof, Evidence, Failure, Phase, Procedure};
 use crate::kernel::report::MicroReport;
 use crate::recall::trial::Trial;
+use crate::recall::window::LoadWindow;
 use crate::truth::TargetTruth;
 
 /// One input; the runtime fills in id and time, so that `update` is pure.
@@ -121,6 +122,8 @@ pub enum JobReport {
     },
     /// A trial ended; its id is given by the engine.
     TrialDone(Arc<Trial>),
+    /// The load of a server while the trials of a job ran.
+    WindowDone(Arc<LoadWindow>),
     /// What a job found that is worth saying, without ending it.
     Said(Diagnostic),
     /// A microtest ended.

@@ -19,6 +19,7 @@ use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
 use crate::recall::trial::Trial;
+use crate::recall::window::LoadWindow;
 use crate::truth::TargetTruth;
 
 /// Everything that a session knows.
@@ -36,6 +37,9 @@ pub struct State {
     pub boots: OrdMap<BootId, Arc<Boot>>,
     /// Trials, in the order in which they ended.
     pub trials: Vector<TrialEntry>,
+    /// The load of each target while a batch of trials ran, in the order in which batches ended.
+    #[serde(default)]
+    pub windows: Vector<Arc<LoadWindow>>,
     /// Jobs of this session.
     pub jobs: OrdMap<JobId, Job>,
     /// Remote changes of this session.

@@ -57,6 +57,7 @@ pub fn describe(what: &Happened) -> (String, Mark) {
             )
         }
         Happened::TrialRecorded { trial } => (describe_trial(trial), Mark::Plain),
+        Happened::WindowMeasured { window } => (window.line(), Mark::Plain),
         Happened::MicroMeasured { report } => {
             let classes: Vec<_> =
                 report.verdicts.iter().map(|v| format!("{} {}", v.candidate, v.class.word())).collect();

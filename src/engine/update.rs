@@ -158,6 +158,7 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
             }
             turn.record(Happened::TrialRecorded { trial: trial.into() });
         }
+        JobReport::WindowDone(window) => turn.record(Happened::WindowMeasured { window: window.clone() }),
         JobReport::MicroDone(report) => turn.record(Happened::MicroMeasured { report: report.clone() }),
         JobReport::Said(diagnostic) => turn.record(Happened::Said { diagnostic: diagnostic.clone() }),
         JobReport::Ended { job, outcome } => {

@@ -1,6 +1,7 @@
 //! What the model remembers: prompts, grading, running, transcripts.
 //!
-//! `prompts`, `grade`, `plan`, `matrix` and `diagnosis` are pure; `fit`, `pause` and `runner` speak to a server.
+//! `prompts`, `grade`, `plan`, `matrix`, `window` and `diagnosis` are pure; `fit`, `pause`, `runner` and `watch` speak
+//! to a server.
 
 pub mod diagnosis;
 mod dice;
@@ -13,4 +14,6 @@ pub mod prompts;
 pub mod runner;
 pub mod transcript;
 pub mod trial;
+pub mod watch;
+pub mod window;
 mod words;

@@ -58,7 +58,7 @@ pub fn recognise(
     // A server that rewrote its arguments may still be started by one that did not, in the same session.
     let mut session =
         lineage.iter().filter(|k| std::ptr::eq(*k, server) || (k.session.is_some() && k.session == server.session));
-    let own = marked(target, marks, server) || session.any(|k| !is_shell(k) && looks_declared(k, marks.argv));
+    let own = marked(target, marks, server) || session.any(|k| !is_shell(&k.cmdline) && looks_declared(k, marks.argv));
     own.then_some(Known { started_from: None, shell: None })
 }
 
@@ -85,17 +85,18 @@ pub fn shown(cmdline: &Result<Cmdline, Unknown>) -> Untrusted {
 
 /// The launch script or an override of it that a shell runs.
 fn script_of(target: &str, kin: &Kin, marks: &Marks<'_>, text: &dyn Fn(&str) -> Option<String>) -> Option<String> {
-    let words = kin.cmdline.as_ref().ok()?.words().ok().filter(|_| is_shell(kin))?;
+    let words = kin.cmdline.as_ref().ok()?.words().ok().filter(|_| is_shell(&kin.cmdline))?;
     words[1..].iter().filter_map(|word| resolved(kin, word)).find(|path| {
         let ours = path.strip_suffix(".sh").is_some_and(|p| p.starts_with(&format!("{}/", marks.overrides)));
         path == marks.script || (ours && (overrides(text(path), marks.script) || marked(target, marks, kin)))
     })
 }
 
-/// Whether a process is a shell that can run a launch script.
-fn is_shell(kin: &Kin) -> bool {
-    let words = kin.cmdline.as_ref().ok().and_then(|c| c.words().ok());
-    words.and_then(|w| w.first()).is_some_and(|w| matches!(argv::base_name(w), "bash" | "sh" | "dash"))
+/// Whether a command line is that of a shell, which runs a launch script or waits for one.
+pub fn is_shell(cmdline: &Result<Cmdline, Unknown>) -> bool {
+    let words = cmdline.as_ref().ok().and_then(|c| c.words().ok());
+    let program = words.and_then(|w| w.first()).map(|w| argv::base_name(w).trim_start_matches('-'));
+    matches!(program, Some("bash" | "sh" | "dash" | "zsh" | "ash" | "busybox" | "fish"))
 }
 
 /// Whether a text is an override of this script, and not of another target's.

@@ -66,7 +66,19 @@ pub fn read(answer: Value) -> Option<ServerInfo> {
             add_internal(&mut info.values, name, value);
         }
     }
+    lower_requests(&mut info.values);
     Some(info)
+}
+
+/// `SGLang` repeats the asked number of requests and says beside it how many the cache leaves room for.
+fn lower_requests(values: &mut BTreeMap<String, InfoValue>) {
+    let number = |name: &str| values.get(name).and_then(|v| v.value.as_u64());
+    let (asked, holds) = (number("max_running_requests"), number("effective_max_running_requests_per_dp"));
+    let (Some(asked), Some(holds)) = (asked, holds) else { return };
+    if asked != holds {
+        let value = InfoValue { value: holds.into(), source: InfoSource::InternalState, asked: Some(asked.into()) };
+        values.insert("max_running_requests".into(), value);
+    }
 }
 
 fn add_internal(values: &mut BTreeMap<String, InfoValue>, name: String, value: Value) {
@@ -137,6 +149,19 @@ mod tests {
         }
         assert_eq!(info.values["decode_attention_backend"].asked, Some(Value::Null));
         assert_eq!(info.values["disable_chunked_prefix_cache"].asked, Some(json!(false)));
+    }
+
+    #[test]
+    fn fewer_requests_than_were_asked_for_were_reported_as_asked() {
+        let read = |asked: Value, holds: Value| {
+            let state = json!({"max_running_requests": asked, "effective_max_running_requests_per_dp": holds});
+            let info = read(json!({"max_running_requests": asked, "internal_states": [state]})).unwrap();
+            let value = &info.values["max_running_requests"];
+            (value.value.clone(), value.asked.clone())
+        };
+        assert_eq!(read(json!(32), json!(16)), (json!(16), Some(json!(32))));
+        assert_eq!(read(json!(32), json!(32)), (json!(32), None));
+        assert_eq!(read(Value::Null, json!(16)), (Value::Null, None));
     }
 
     #[test]

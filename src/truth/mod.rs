@@ -8,6 +8,7 @@ pub mod compare;
 pub mod declared;
 pub mod diff;
 pub mod flags;
+pub mod imports;
 pub mod knowledge;
 pub mod observed;
 pub mod read;
@@ -67,7 +68,7 @@ pub enum ServerStatus {
 pub struct Row {
     /// Target name.
     pub target: String,
-    /// Process or part it belongs to: `server`, ….
+    /// Process or part it belongs to: `server`, `resource_tracker`, `checkpoint`, `imports` (sites of patches), ….
     pub component: String,
     /// Variable, flag or key.
     pub name: String,

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::compare::{self, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
-use super::{ServerStatus, TargetTruth, flags};
+use super::{ServerStatus, TargetTruth, flags, imports};
 use crate::case::{Case, Manager, Patch, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
@@ -38,8 +38,6 @@ use crate::untrusted::Untrusted;
 
 /// How many bytes of a log's end come with the probe.
 const LOG_BYTES: u64 = 128 * 1024;
-/// A clock that is further off than this is said.
-const SKEW_SECONDS: i64 = 5;
 
 /// Reads a target, with our overrides in the standard folder.
 ///
@@ -66,7 +64,7 @@ pub async fn probe_in(
         case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
     let whole = format!("reading `{}`", target.host);
     ctx.progress(0, Some(2), if target.is_local() { "reading the host" } else { &whole });
-    let mut seen = match ask_host(hosts, target, &overrides, ctx).await {
+    let mut seen = match ask_host(hosts, target, &overrides, &patches, ctx).await {
         Ok(answer) => look(&answer, target, &patches),
         Err(failure) => {
             let mut seen = Seen::of(target);
@@ -94,13 +92,20 @@ pub async fn probe_in(
 }
 
 /// The only question to the host: everything that any layer of this target needs.
-async fn ask_host(hosts: &Hosts, target: &Target, overrides: &str, ctx: &JobContext) -> Result<Probe, Failure> {
+async fn ask_host(
+    hosts: &Hosts,
+    target: &Target,
+    overrides: &str,
+    patches: &[&Patch],
+    ctx: &JobContext,
+) -> Result<Probe, Failure> {
     let place = Place::of(target).map_err(HostError::failure)?;
     let mut question = Ask {
         ports: target.port().into_iter().collect(),
         files: files_of(target),
         overrides: Some(overrides.to_owned()),
         gpus: true,
+        modules: imports::wanted(target, patches).into_values().collect(),
         ..Ask::default()
     };
     match &target.manager {
@@ -128,6 +133,8 @@ struct Seen {
     processes: Vec<ServiceProcess>,
     /// The level of each patch, once a server was seen.
     levels: Option<BTreeMap<String, LevelReading>>,
+    /// Which files of patched modules the server imported.
+    imports: Vec<super::Row>,
     diagnostics: Vec<Diagnostic>,
     /// Whether the host answered.
     reached: bool,
@@ -201,7 +208,7 @@ fn look(answer: &Probe, target: &Target, patches: &[&Patch]) -> Seen {
     let overrides = answer.overrides.as_deref().unwrap_or_default();
     let mut seen = Seen { reached: true, ..Seen::of(target) };
     seen.diagnostics.extend(answer.diagnostics.iter().cloned());
-    say_skew(&mut seen, answer, target);
+    seen.diagnostics.extend(answer.host.skew(&target.host));
     let path = layers::script_path(target);
     let (declared, said) = layers::declared(answer, target);
     seen.take(said);
@@ -216,8 +223,13 @@ fn look(answer: &Probe, target: &Target, patches: &[&Patch]) -> Seen {
     let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
     match owner::running(answer, &target.name, port, &marks) {
         Ok(Some(own)) => {
-            seen.levels = Some(service::levels(answer, own.key.pid, patches));
+            let server = own.key.pid;
+            seen.levels = Some(service::levels(answer, server, patches));
             look_at_server(&mut seen, answer, target, overrides, own);
+            match imports::not_applicable(target, answer, server, patches) {
+                Some(remark) => seen.diagnostics.push(remark),
+                None => seen.imports = imports::rows(target, answer, server, &imports::wanted(target, patches)),
+            }
         }
         Ok(None) => {
             seen.owner = Owner::Nobody;
@@ -256,18 +268,6 @@ fn look_at_log(seen: &mut Seen, answer: &Probe, target: &Target) {
         seen.diagnostics.push(remark.at(target.name.clone()));
     }
     seen.take(layers::needs_reload(answer));
-}
-
-fn say_skew(seen: &mut Seen, answer: &Probe, target: &Target) {
-    let Ok(ahead) = &answer.host.ahead else { return };
-    let seconds = ahead.as_secs();
-    if seconds.abs() < SKEW_SECONDS {
-        return;
-    }
-    let way = if seconds > 0 { "ahead of" } else { "behind" };
-    let message =
-        format!("the clock of the host is {} s {way} ours, and its times are by its own clock", seconds.abs());
-    seen.diagnostics.push(Diagnostic::warning("clock-skew", message).at(target.host.clone()));
 }
 
 fn look_at_server(seen: &mut Seen, answer: &Probe, target: &Target, overrides: &str, own: Own) {
@@ -386,6 +386,10 @@ fn rows(seen: &Seen, patches: &[&Patch]) -> Vec<super::Row> {
         rows.splice(0..0, first);
         rows.extend(last);
     }
+    let (first, last): (Vec<_>, Vec<_>) =
+        seen.imports.iter().cloned().partition(|r| r.status < super::RowStatus::OneSource);
+    rows.splice(0..0, first);
+    rows.extend(last);
     rows
 }
 

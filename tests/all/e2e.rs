@@ -178,6 +178,12 @@ fn a_toggle_is_shown_then_proven_and_the_script_stays_as_it_was() {
     let (status, recall) = lab.json(&["recall", lab.case()]);
     assert_eq!(status, 0, "with the indexer off the model remembers: {}", recall["symptom"]);
     let session = recall["session"].as_str().unwrap();
+    let (_, shown) = lab.json(&["session", "show", session]);
+    let [window] = &shown["windows"].as_array().unwrap()[..] else { panic!("not one batch: {}", shown["windows"]) };
+    assert_eq!((window["target"].as_str(), window["unread"].as_str()), (Some("lab"), None), "{window}");
+    assert!(window["readings"].as_u64().unwrap() > 1, "{window}");
+    assert!(window["values"]["kv_usage"]["max"].as_f64().unwrap() > 0.0, "{window}");
+    assert_eq!(window["values"]["cache_hit_rate"]["max"], 0.0, "a cold batch takes nothing from the cache: {window}");
     let (status, verified) = lab.json(&["session", "verify", session]);
     assert_eq!((status, verified["problems"].as_array().unwrap().len()), (0, 0), "{verified}");
 }

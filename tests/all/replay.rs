@@ -18,6 +18,7 @@ use patchbench::engine::runtime;
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::engine::update::update;
 use patchbench::recall::trial::{FailKind, Outcome, ProbeForm, TrialKey};
+use patchbench::recall::window::{LoadWindow, Series};
 use patchbench::session::format::{ChainHash, decode, encode};
 use patchbench::session::journal::{Journal, JournalError};
 use patchbench::session::replay::replay;
@@ -97,6 +98,20 @@ fn plan() -> RecallPlan {
     }
 }
 
+fn window(job: JobId, value: f64) -> LoadWindow {
+    let series = Series { min: value / 2.0, mean: value, max: 1.0, samples: vec![value; 3] };
+    LoadWindow {
+        job,
+        target: "lab".into(),
+        from: at(0),
+        to: at(9),
+        source: "http://h:1/metrics".into(),
+        readings: 3,
+        unread: None,
+        values: BTreeMap::from([("kv_usage".into(), series)]),
+    }
+}
+
 fn report() -> impl Strategy<Value = JobReport> {
     let case = crate::common::case(&PATCHES);
     let planned = fake::plan(&case, "lab", &ChangeWish::Running(BTreeMap::new()));
@@ -125,6 +140,7 @@ fn report() -> impl Strategy<Value = JobReport> {
         (level(), 1u32..9)
             .prop_map(move |(levels, pid)| JobReport::BootProven { procedure: None, proof: proof(levels, pid) }),
         Just(JobReport::Said(Diagnostic::warning("x", "something"))),
+        (1u64..9, 0.0..1.0f64).prop_map(|(job, value)| JobReport::WindowDone(window(JobId(job), value).into())),
         (1u64..9).prop_map(|id| JobReport::Ended { job: JobId(id), outcome: JobOutcome::Done }),
         (1u64..9).prop_map(|id| JobReport::Ended {
             job: JobId(id),

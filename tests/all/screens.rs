@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::sample::{ASCII, UNICODE, app, case, feed, now, procedure, rich, screen, setup, styles, with_procedure};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use patchbench::engine::diagnostic::Diagnostic;
-use patchbench::engine::ids::ProcedureId;
+use patchbench::engine::ids::{JobId, ProcedureId};
 use patchbench::engine::input::ActorRole;
 use patchbench::engine::state::{ProcedureStatus, State};
+use patchbench::recall::window::{LoadWindow, Series};
 use patchbench::ui::app::{App, Mode};
 use patchbench::ui::theme::{Look, Palette, Theme};
 
@@ -159,6 +160,33 @@ fn details_of_each_pane() {
         app.handle_key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
         insta::assert_snapshot!(format!("detail_{pane}"), screen(&mut app, w, h));
     }
+}
+
+#[test]
+fn the_load_of_a_finished_batch_stays_with_its_trials() {
+    let mut state = rich();
+    let at = |s: i64| jiff::Timestamp::from_second(now().as_second() - s).unwrap();
+    let series = Series { min: 0.0, mean: 0.5, max: 1.0, samples: vec![0.0, 0.5, 1.0] };
+    state.windows.push_back(Arc::new(LoadWindow {
+        job: JobId(3),
+        target: "decode".into(),
+        from: at(1000),
+        to: at(300),
+        source: "http://gpu-box:30002/metrics".into(),
+        readings: 3,
+        unread: None,
+        values: std::collections::BTreeMap::from([("kv_usage".into(), series)]),
+    }));
+    let mut app = app(state, UNICODE);
+    let text = screen(&mut app, 120, 40);
+    assert!(text.contains("batch 5m ago  kv_usage 1 ▁▅█"), "{text}");
+    app.run_line("focus recall");
+    app.handle_key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+    let text = screen(&mut app, 120, 40);
+    assert!(text.contains("decode during j3: kv_usage 0.500 (0.000 to 1.000)"), "{text}");
+    // What is seen now counts before what was.
+    feed(&mut app);
+    assert!(!screen(&mut app, 120, 40).contains("batch 5m ago"));
 }
 
 #[test]

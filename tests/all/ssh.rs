@@ -1,5 +1,8 @@
 //! Hosts over a real sshd: the truth of a server from afar, and every way in which a link can fail.
 
+mod imports;
+mod reports;
+mod served;
 mod sshd;
 mod titles;
 
@@ -86,9 +89,18 @@ fn end_all_in(root: &Path) {
 
 impl Lab {
     fn running() -> Self {
+        Self::running_with("")
+    }
+
+    /// With more flags on the server's own command line.
+    fn running_with(flags: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
         let made = install(&root.path().join("lab"), &named("incident").unwrap(), 1, port, &program()).unwrap();
+        let script = fs_err::read_to_string(&made.script).unwrap();
+        let flag = "--enable-cache-report";
+        assert!(script.contains(flag), "{script}");
+        fs_err::write(&made.script, script.replace(flag, &format!("{flag} {flags}"))).unwrap();
         let lab = Self { case: made.case, root };
         let (status, started) = json(lab.root.path(), None, &["restart", lab.case.to_str().unwrap(), "lab", "--yes"]);
         assert_eq!(status, 0, "{started}");
@@ -122,6 +134,27 @@ fn the_truth_over_ssh_is_the_local_truth_in_one_round_trip() {
         }
         assert_eq!(rows.len(), same.len());
     }
+}
+
+#[test]
+fn a_lab_server_that_was_asked_for_more_than_its_cache_holds_is_one_row() {
+    if skipped("ssh").is_some() {
+        return;
+    }
+    let (lab, sshd) = (Lab::running_with("--max-total-tokens 1024 --max-running-requests 32"), Sshd::start(""));
+    let (status, truth) = lab.truth(Some(&sshd), &case_on(&lab.case, "lab", ""));
+    let rows = truth["rows"].as_array().unwrap();
+    let differ: Vec<&Value> = rows.iter().filter(|r| r["status"] == "differs").collect();
+    let [row] = differ[..] else { panic!("{} rows differ: {differ:#?}", differ.len()) };
+    assert_eq!((status, row["name"].as_str()), (1, Some("--max-running-requests")));
+    assert_eq!((row["effective"]["value"].as_str(), row["observed"]["value"].as_str()), (Some("32"), Some("16")));
+    // The lab is no Python, so that no file is claimed to be imported.
+    let said = remark(&truth, "imports-not-applicable")["message"].as_str().unwrap();
+    assert!(said.contains("is no Python"), "{said}");
+    assert!(rows.iter().all(|r| r["component"] != "imports"));
+    let note = "started with `32`, the server says `16`";
+    assert_eq!(row["note"], note, "{row:#}");
+    assert!(row["observed"]["source"].as_str().unwrap().ends_with("/server_info"), "{row:#}");
 }
 
 #[test]

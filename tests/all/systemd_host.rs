@@ -159,14 +159,19 @@ fn a_unit_is_found_read_and_its_planted_disagreements_are_named() {
     check(&clean, "SGLANG_LOG_MS", "agrees", &["/etc/default/lab"]);
     check(&clean, "--mhc-gemm", "agrees", &["/srv/lab/serve.sh", "server_info"]);
 
-    // Planted: a drop-in that loses to the wrapper, a file that beats the unit, a name that nothing reads, and a wrapper
-    // that was changed after the start.
+    // Planted: a drop-in that loses to the wrapper, a file that beats the unit, a name that nothing reads, more requests
+    // than the server's cache holds, a line of the log that the server's answer denies, and a wrapper that was changed
+    // after the start.
     host.sh("mkdir -p /etc/systemd/system/sglang-lab.service.d");
     let drop_in = "[Service]\nEnvironment=SGLANG_SM120_TRITON_INDEXER=0 SGLANG_OPT_USE_TOKP_V2=1\n";
     host.write("/etc/systemd/system/sglang-lab.service.d/10-ab.conf", drop_in);
     host.write("/etc/default/lab", "SGLANG_DEFAULT_THINKING=1\n");
+    let asking = WRAPPER
+        .replace("exec /srv", "echo 'Setting page size to 32 for this card.'\nexec /srv")
+        .replace("--enable-metrics", "--enable-metrics --max-total-tokens 4096 --max-running-requests 128");
+    host.write("/srv/lab/serve.sh", &asking);
     host.start();
-    let later = WRAPPER.replace("MMA_FLASHMLA=1", "MMA_FLASHMLA=0").replace("--mhc-gemm bf16", "--mhc-gemm fp32");
+    let later = asking.replace("MMA_FLASHMLA=1", "MMA_FLASHMLA=0").replace("--mhc-gemm bf16", "--mhc-gemm fp32");
     host.write("/srv/lab/serve.sh", &later);
     let connections = "journalctl -q -u ssh -o cat --no-pager | grep -c 'Accepted publickey'";
     let before: u32 = host.sh(connections).trim().parse().unwrap();
@@ -179,9 +184,11 @@ fn a_unit_is_found_read_and_its_planted_disagreements_are_named() {
     check(&truth, "SGLANG_SM120_MMA_FLASHMLA", "differs", &["\"0\"", "\"1\""]);
     check(&truth, "--mhc-gemm", "differs", &["fp32", "bf16"]);
     check(&truth, "SGLANG_OPT_USE_TOKP_V2", "looks-misspelt", &["SGLANG_OPT_USE_TOPK_V2"]);
+    check(&truth, "--max-running-requests", "differs", &["\"128\"", "\"64\"", "/server_info"]);
+    check(&truth, "--page-size", "differs", &["/server_info says `64`", "journal of sglang-lab.service line", "`32`"]);
     let mut planted = disagreements(&truth);
     planted.sort();
-    assert_eq!(planted.len(), 5, "{planted:?}");
+    assert_eq!(planted.len(), 7, "{planted:?}");
 
     // What changed since the first start: the unit was started again, and files are newer.
     let (status, changes) = host.patchbench(&["changes", case, "--since", "5min"]);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
+use crate::lab::cache::PAGE;
 use crate::lab::model::{Arithmetic, KvDtype, MAX_CONTEXT, MhcGemm, RoutedScaling};
 
 /// Flags of `lab serve`.
@@ -144,6 +145,12 @@ impl ServeArgs {
         }
     }
 
+    /// Requests that really decode together: each needs a page of the key cache of its own, so that a small cache
+    /// lowers what was asked for. As in `SGLang`, no line says so, and the answers keep the number that was asked for.
+    pub fn running(&self) -> u32 {
+        self.max_running_requests.min(self.max_total_tokens / PAGE as u32)
+    }
+
     /// Folder that is reported as the model.
     pub fn model_path(&self) -> String {
         self.checkpoint.as_ref().map_or_else(|| "embedded:patchbench-lab".into(), |p| p.display().to_string())
@@ -170,7 +177,7 @@ impl ServeArgs {
             ("chunked_prefill_size", json!(self.chunked_prefill_size)),
             ("max_prefill_tokens", json!(self.context_length)),
             ("schedule_policy", json!("fcfs")),
-            ("page_size", json!(crate::lab::cache::PAGE)),
+            ("page_size", json!(PAGE)),
             ("radix_eviction_policy", json!("lru")),
             ("device", json!("cpu")),
             ("tp_size", json!(1)),
@@ -278,6 +285,14 @@ mod tests {
             assert!(line.contains(part), "{part} in {line}");
         }
         assert!(!line.contains("secret"));
+    }
+
+    #[test]
+    fn a_small_cache_lowers_what_runs_together_and_no_answer_but_one_tells() {
+        let args = parse("--max-total-tokens 1024 --max-running-requests 32").unwrap();
+        assert_eq!(args.running(), 16);
+        assert!(python_repr(&args.resolved(5)).contains("max_running_requests=32"));
+        assert_eq!(parse("").unwrap().running(), 32);
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) async fn server_info(State(app): Shared) -> Json<Value> {
     let mut internal = flat.clone();
     let loads = app.engine.loads();
     internal.insert("last_gen_throughput".into(), json!(loads.gen_throughput));
-    internal.insert("effective_max_running_requests_per_dp".into(), json!(app.args.max_running_requests));
+    internal.insert("effective_max_running_requests_per_dp".into(), json!(app.args.running()));
     internal.insert(
         "memory_usage".into(),
         json!({"weight": 0.01, "kvcache": 0.0, "token_capacity": app.args.max_total_tokens}),

@@ -66,7 +66,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         chunk: args.chunked_prefill_size as usize,
         max_total_tokens: args.max_total_tokens as usize,
         context: args.context_length as usize,
-        max_running: args.max_running_requests as usize,
+        max_running: args.running() as usize,
         radix: !args.disable_radix_cache && !switches.radix_force_miss,
         decode_log_interval: u64::from(args.decode_log_interval),
     };
@@ -76,7 +76,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         args.max_total_tokens,
         args.chunked_prefill_size,
         args.context_length,
-        args.max_running_requests,
+        args.running(),
         args.context_length,
     ));
     let (engine, handle) = Engine::new(model, config, plan);

@@ -21,7 +21,7 @@ impl TestServer {
             chunk: args.chunked_prefill_size as usize,
             max_total_tokens: args.max_total_tokens as usize,
             context: args.context_length as usize,
-            max_running: args.max_running_requests as usize,
+            max_running: args.running() as usize,
             radix: !args.disable_radix_cache,
             decode_log_interval: 40,
         };

@@ -5,6 +5,7 @@
 
 pub mod files;
 pub mod frame;
+pub mod imports;
 pub mod owner;
 pub mod parse;
 #[cfg(test)]
@@ -21,7 +22,8 @@ use crate::engine::procedure::Failure;
 pub use types::{Probe, Reading};
 
 /// The script, which is the same for every host and every question.
-pub const SCRIPT: &str = concat!(include_str!("frame.sh"), include_str!("sockets.sh"), include_str!("probe.sh"));
+pub const SCRIPT: &str =
+    concat!(include_str!("frame.sh"), include_str!("sockets.sh"), include_str!("imports.sh"), include_str!("probe.sh"));
 /// How long a host may take to answer.
 pub const TIME: Duration = Duration::from_mins(1);
 
@@ -46,6 +48,17 @@ pub struct Ask {
     pub overrides: Option<String>,
     /// Whether graphics cards are wanted.
     pub gpus: bool,
+    /// Python modules of which is wanted where the server imported them from.
+    pub modules: Vec<Wanted>,
+}
+
+/// A Python module of which is wanted where a server imported it from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its file below an entry of the search path, such as `sglang/srt/models/deepseek_v4.py`.
+    pub path: String,
+    /// Its file in the checkout, where there is one.
+    pub source: Option<String>,
 }
 
 impl Ask {
@@ -66,6 +79,7 @@ impl Ask {
         if self.gpus {
             say(&["gpus", "yes"]);
         }
+        self.modules.iter().for_each(|m| say(&["module", &m.path, m.source.as_deref().unwrap_or_default()]));
         words
     }
 }

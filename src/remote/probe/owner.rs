@@ -5,7 +5,6 @@
 use super::types::{PortOwners, Probe, Process};
 use crate::engine::procedure::{Failure, ProcessKey};
 use crate::redact;
-use crate::remote::argv;
 use crate::remote::owner::{self, Kin, Marks};
 use crate::remote::proc::{Cmdline, Unknown};
 use crate::untrusted::Untrusted;
@@ -89,9 +88,7 @@ pub fn lineage(probe: &Probe, pid: u32) -> Vec<(u32, &Process)> {
 
 /// Whether a process is a shell that runs a script or waits for one.
 pub fn is_shell(process: &Process) -> bool {
-    let words = process.cmdline.as_ref().ok().and_then(|c| c.words().ok());
-    let program = words.and_then(|w| w.first()).map(|w| argv::base_name(w).trim_start_matches('-'));
-    matches!(program, Some("bash" | "sh" | "dash" | "zsh" | "ash" | "busybox" | "fish"))
+    owner::is_shell(&process.cmdline)
 }
 
 /// Whether a process is in the control group of the unit that was asked for.

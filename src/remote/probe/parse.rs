@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use super::Ask;
 use super::frame::{self, Frame, FrameError, Section, Unread};
+use super::imports;
 use super::types::{
     FileRead, FileStat, FileUnread, Gpus, HostFacts, PortOwners, Probe, Process, Reading, Relation, Text, Unit,
 };
@@ -42,13 +43,17 @@ pub fn parse(bytes: &[u8], ask: &Ask, nonce: &str) -> Result<Probe, FrameError> 
         logs: files(frame, "log", "tail", &ask.logs.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>()),
         overrides: text(frame, "overrides").ok(),
         gpus: ask.gpus.then(|| Gpus { list: table(frame, "gpu.list"), apps: table(frame, "gpu.apps") }),
+        imports: (!ask.modules.is_empty()).then(|| {
+            let with_source: Vec<bool> = ask.modules.iter().map(|m| m.source.is_some()).collect();
+            imports::read(frame, &with_source)
+        }),
         round_trips: 1,
         whole: frame.whole,
         diagnostics,
     })
 }
 
-fn missing(frame: &Frame, name: &str) -> Unknown {
+pub(super) fn missing(frame: &Frame, name: &str) -> Unknown {
     let how = if frame.whole { "does not hold" } else { "broke off before" };
     Unknown(format!("the host's answer {how} `{name}`"))
 }
@@ -101,7 +106,7 @@ fn number<T: std::str::FromStr>(frame: &Frame, name: &str) -> Reading<T> {
     text.trim().parse().map_err(|_| odd(name, &text))
 }
 
-fn odd(name: &str, text: &str) -> Unknown {
+pub(super) fn odd(name: &str, text: &str) -> Unknown {
     Unknown(format!("`{name}` cannot be read: `{}`", Untrusted::from(text).visible(60)))
 }
 

@@ -2,7 +2,7 @@
 # come before it. Needs a POSIX shell, /proc and coreutils; grep, systemctl, journalctl and nvidia-smi are used
 # where they are.
 #
-# usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [overrides FOLDER] [gpus yes] ...
+# usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [overrides FOLDER] [gpus yes] [module PATH FILE] ...
 
 main() {
     begin "$1" || return 0
@@ -23,6 +23,7 @@ main() {
                 case $overrides in "~/"*) overrides=$HOME/${overrides#??} ;; esac
                 emit overrides text whole "$overrides" ;;
             gpus) gpus=$2 ;;
+            module) one_module "$2" "$3"; shift ;;
         esac
         shift 2
     done
@@ -31,6 +32,7 @@ main() {
     sockets
     choose
     for pid in $chosen; do one_process "$pid"; done
+    if [ $modules -gt 0 ]; then imports "$(eldest_owner)"; fi
     if [ -n "$gpus" ]; then gpu_facts; fi
     finish
 }
@@ -161,6 +163,14 @@ choose() {
 }
 
 left=0
+
+# The owner that no other owner started.
+eldest_owner() {
+    for pid in $owners; do
+        eval "above=\${parent_$pid:-0}"
+        case " $owners " in *" $above "*) ;; *) printf %s "$pid"; return 0 ;; esac
+    done
+}
 
 # pick PID RELATION: the first relation counts.
 pick() {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::imports::Imports;
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::procedure::ProcessKey;
 use crate::remote::proc::{Cmdline, Environ, Listener, ProcessInfo, Unknown};
@@ -38,6 +39,8 @@ pub struct Probe {
     pub overrides: Option<String>,
     /// Graphics cards; `None` where they were not asked for.
     pub gpus: Option<Gpus>,
+    /// Where the server would import the wanted modules from; `None` where none was asked for.
+    pub imports: Option<Imports>,
     /// How often the host was asked for this.
     pub round_trips: u32,
     /// Whether the whole answer came.
@@ -67,7 +70,18 @@ pub struct HostFacts {
     pub uid: Reading<u32>,
 }
 
+/// A clock that is further off than this is said, in seconds.
+const SKEW_S: i64 = 5;
+
 impl HostFacts {
+    /// That the clock of this host is not ours; `None` where it is, or where that is not known.
+    pub fn skew(&self, host: &str) -> Option<Diagnostic> {
+        let seconds = self.ahead.as_ref().ok()?.as_secs();
+        let way = if seconds > 0 { "ahead of" } else { "behind" };
+        let message = format!("the clock of the host is {} s {way} ours; times are the host's", seconds.abs());
+        (seconds.abs() > SKEW_S).then(|| Diagnostic::warning("clock-skew", message).at(host))
+    }
+
     /// When a process started, by the host's clock.
     ///
     /// # Errors

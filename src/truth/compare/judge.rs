@@ -146,8 +146,30 @@ impl Cells<'_> {
                 let says = |s: &Seen| format!("{} says `{}`", place(s), show(name, &flags::shown(&s.value)));
                 (RowStatus::Differs, join(note, &format!("{}, {}", says(first), says(other))))
             }
-            _ => (status, join(note, &asked_note(view, key, name))),
+            _ => match self.against_log(view, key, name) {
+                Some(trouble) => (RowStatus::Differs, join(note, &trouble)),
+                None => (status, join(note, &asked_note(view, key, name))),
+            },
         }
+    }
+
+    /// The arguments line of the log has another value than the start and than the server's own answer, and no
+    /// choice of the server explains it.
+    fn against_log(&self, view: &View<'_>, key: &str, name: &str) -> Option<String> {
+        let asked = self.effective.as_ref()?.text().ok().flatten().filter(|a| *a != "auto")?;
+        let seen = self.observed.filter(|s| s.kind <= SourceKind::Configuration && s.value != redact::MARK)?;
+        let agree = |a: &str, b: &serde_json::Value| flags::same(a, b) || known_same(view, key, a, &flags::shown(b));
+        let line = view
+            .seen
+            .all(key)
+            .iter()
+            .find(|s| matches!(s.kind, SourceKind::Arguments | SourceKind::NonDefaultArguments))?;
+        let explained = agree(asked, &line.value)
+            || flags::same_value(&line.value, &seen.value)
+            || view.seen.decision(key).is_some_and(|d| flags::same(d.decided.raw(), &line.value))
+            || divided(view, key, asked, line).is_some();
+        let says = |s: &Seen| format!("{} says `{}`", place(s), show(name, &flags::shown(&s.value)));
+        (!explained).then(|| format!("started with `{}`, {}, {}", show(name, asked), says(seen), says(line)))
     }
 
     fn flag(&self, view: &View<'_>, key: &str, name: &str, kind: RowKind) -> (RowStatus, String) {

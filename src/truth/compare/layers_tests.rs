@@ -341,6 +341,24 @@ fn sources_of_the_server_that_contradict_each_other() {
 }
 
 #[test]
+fn an_arguments_line_that_contradicts_the_start_went_unseen() {
+    let line =
+        "python -m sglang.launch_server --page-size 64 --chunked-prefill-size 8192 --moe-runner-backend auto --tp 2";
+    let said = json!({"page_size": 64, "chunked_prefill_size": 8192, "moe_runner_backend": "triton", "tp_size": 2,
+        "api_key": "k"});
+    let mut layers = sglang(b"A=1\0", line, &said);
+    let log = "server_args=ServerArgs(page_size=32, chunked_prefill_size=8192, moe_runner_backend='auto', tp_size=2)";
+    layers.seen.add_log("/l", log);
+    let note = "started with `64`, http://h:1/server_info says `64`, /l line 1 says `32`";
+    check(&layers, "--page-size", RowStatus::Differs, note);
+    check(&layers, "--chunked-prefill-size", RowStatus::Agrees, "");
+    check(&layers, "--moe-runner-backend", RowStatus::OverriddenBy, "the server resolved `auto` to `triton`");
+    // Without the server's own answer the line speaks alone.
+    layers.observed = None;
+    check(&layers, "--page-size", RowStatus::Differs, "started with `64`, the server says `32`");
+}
+
+#[test]
 fn the_checkpoint_is_asked_too() {
     let config = json!({"architectures": ["A"], "max_position_embeddings": 4096, "index_topk": 512,
         "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 4096}, "quantization_config": {"quant_method": "fp8"}});

@@ -335,7 +335,9 @@ fn a13_entrypoint_and_folded_command() {
     );
     check_remark(read, "hidden-flags", "`${SGLANG_EXTRA_ARGS}` may bring further flags");
     assert!(matches!(said(container.image.as_ref()), Text::Unresolved { because, .. } if because.contains("`v0.5.9`")));
-    // `${HF_CACHE}` is a volume and no part of what the server is told.
+    let [cache] = &container.volumes[..] else { panic!("{:?}", container.volumes) };
+    assert!(matches!(&cache.value, Text::Unresolved { raw, .. } if raw == "${HF_CACHE}:/root/.cache/huggingface"));
+    check_remark(read, "volume", "`HF_CACHE` comes from the host");
     let given = Files::default().with(".env", FileText::Read("HF_TOKEN=hunter2\nSGLANG_MODEL=m\n".into()));
     let all = compose::read(&artefact("A13_compose_entrypoint_folded.yaml"), "c.yaml", Asked::default(), &given);
     check(&chosen(&all).declared, &[("--model-path", Unknown("`m` of `.env` where it is not set there", 14))]);
@@ -458,6 +460,11 @@ fn a19_a_unit_with_drop_ins() {
     assert_eq!(read.variables["VLLM_MAX_MODEL_LEN"].all.len(), 2);
     check_remark(read, "unit-environment", "`--no-enable-prefix-caching` is no assignment");
     check_remark(read, "env-file-line", "`export VLLM_NOT_READ`");
+    // The commands that used them were taken away; the others are read by the server itself.
+    check_remark(read, "unused-variable", "`VLLM_MAX_MODEL_LEN` is used by no command of the unit any more");
+    check_remark(read, "unused-variable", "/etc/systemd/system/vllm.service:12 was taken away");
+    let unused = read.diagnostics.iter().filter(|d| d.code == "unused-variable");
+    assert_eq!(unused.count(), 3, "model, length and memory: {:#?}", read.diagnostics);
     check_remark(read, "unit-section", "`StartLimitIntervalSec` belongs into [Unit]");
     let facts = &unit.facts;
     assert_eq!(facts.start_limit_interval, None);

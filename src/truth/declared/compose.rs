@@ -96,6 +96,7 @@ fn fill(container: &mut Container, service: &Node, source: &Source<'_>, port: Op
             _ => container.ports.extend(source.setting(Some(port))),
         }
     }
+    volumes(container, service.get("volumes"), source);
     // Files first: what stands in the compose file beats them.
     let env_files = service.get("env_file");
     let listed = env_files.map(Node::items).unwrap_or_default().iter();
@@ -109,6 +110,22 @@ fn fill(container: &mut Container, service: &Node, source: &Source<'_>, port: Op
     container.entrypoint = entrypoint.first().map(|w| Setting { value: w.text.clone(), place: w.place.clone() });
     container.command(entrypoint, arguments, Reading::new(port, source.files));
     remarks::add(&mut container.declared, container.image.as_ref().and_then(|i| i.value.known()));
+}
+
+/// The volumes, and which of their folders are not known: a checkpoint or a cache may be another one than it looks.
+fn volumes(container: &mut Container, node: Option<&Node>, source: &Source<'_>) {
+    for item in node.map(Node::items).unwrap_or_default() {
+        let whole = match &item.kind {
+            Kind::Map(_) => item.get("source"),
+            _ => Some(item),
+        };
+        let Some(setting) = source.setting(whole) else { continue };
+        if let Text::Unresolved { raw, because } = &setting.value {
+            let message = format!("which folder of the host `{raw}` is, is not known: {because}");
+            container.declared.diagnostics.push(remark("volume", &message, &setting.place));
+        }
+        container.volumes.push(setting);
+    }
 }
 
 /// `entrypoint` or `command`: a list, or a text that is split as a shell would.

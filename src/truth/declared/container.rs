@@ -23,6 +23,8 @@ pub struct Container {
     pub gpus: Option<Setting>,
     /// Published ports, as written.
     pub ports: Vec<Setting>,
+    /// Folders of the host and where the container has them, as a compose file writes them.
+    pub volumes: Vec<Setting>,
     /// Where it is declared.
     pub place: Place,
     /// What its server is started with.
@@ -101,6 +103,7 @@ impl Container {
             network: None,
             gpus: None,
             ports: Vec::new(),
+            volumes: Vec::new(),
             place,
             declared: Declared::default(),
         }

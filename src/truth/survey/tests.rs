@@ -35,6 +35,7 @@ fn probe() -> Probe {
         logs: BTreeMap::new(),
         overrides: None,
         gpus: None,
+        imports: None,
         round_trips: 1,
         whole: true,
         diagnostics: Vec::new(),

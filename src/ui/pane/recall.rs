@@ -447,6 +447,10 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     for (factor, level) in &t.factors {
         out.push(fact(view, "factor", format!("{factor} = {level}"), Role::Dim));
     }
+    for window in view.state.windows.iter().filter(|w| w.covers(t.at) && !w.values.is_empty()) {
+        let words = window.words().join(", ");
+        out.push(fact(view, "load", format!("{} during {}: {words}", window.target, window.job), Role::Dim));
+    }
     let transcript = match &t.transcript {
         Some(hash) => format!("{} shows it; blob {}", view.key("transcript"), hash.0),
         None => "not kept: nothing was sent".into(),

@@ -270,12 +270,20 @@ fn link_words(link: Option<&LinkState>, now: Timestamp) -> (String, Role) {
     }
 }
 
+/// The load now, else that of the last batch of trials.
 fn load_line(view: &View<'_>, target: &str, width: usize) -> Option<Line<'static>> {
-    let load = view.live.loads.get(target)?;
     let mut spans = vec![Span::raw(" ".repeat(9))];
-    let mut used = 9;
-    for (name, samples) in &load.values {
-        let Some(last) = samples.back() else { continue };
+    let values: Vec<(&String, Vec<f64>)> = if let Some(load) = view.live.loads.get(target) {
+        load.values.iter().map(|(name, samples)| (name, samples.iter().copied().collect())).collect()
+    } else {
+        let window = view.state.windows.iter().rev().find(|w| w.target == target && !w.values.is_empty())?;
+        spans.push(view.span(format!("batch {} ago  ", text::age(view.now, window.to)), Role::Dim));
+        window.values.iter().map(|(name, series)| (name, series.samples.clone())).collect()
+    };
+    let lead = spans.len();
+    let mut used: usize = spans.iter().map(Span::width).sum();
+    for (name, samples) in &values {
+        let Some(last) = samples.last() else { continue };
         let top = if SHARES.contains(&name.as_str()) {
             1.0
         } else {
@@ -290,7 +298,7 @@ fn load_line(view: &View<'_>, target: &str, width: usize) -> Option<Line<'static
         used += w;
         spans.push(view.span(piece, Role::Dim));
     }
-    (spans.len() > 1).then(|| Line::from(spans))
+    (spans.len() > lead).then(|| Line::from(spans))
 }
 
 /// Everything about one row: each layer with its source, and what that source can never show.

@@ -1,12 +1,11 @@
 //! Servers that overwrite their own environment, as setproctitle does.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::sshd::Sshd;
-use super::{case_on, end_all_in, json, skipped};
+use super::served::{Served, room};
+use super::skipped;
 
 /// A launcher that owns the port, changes a variable and spawns a scheduler, as `SGLang` does; with
 /// `--own-title`, the owner of the port sets a title too.
@@ -56,21 +55,9 @@ id = "absent"
 gate = { env = "PB_ABSENT", levels = { on = "1", off = { unset = true } } }
 "#;
 
-struct Served {
-    root: tempfile::TempDir,
-    child: Child,
+struct Titled {
     truth: Value,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        // The server leads its session; its children are killed with it, whatever their titles say.
-        if let Some(group) = rustix::process::Pid::from_raw(self.child.id() as i32) {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        }
-        end_all_in(self.root.path());
-        let _ = self.child.wait();
-    }
+    _served: Served,
 }
 
 /// Where `scripts/test` puts the Python modules that the tests need.
@@ -92,40 +79,20 @@ fn cannot_run(name: &str) -> bool {
 }
 
 /// Starts the server with these flags and reads it over ssh.
-fn served(flags: &str, launcher: &str) -> Served {
-    let root = tempfile::tempdir().unwrap();
-    let path = |name: &str| root.path().join(name);
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-    fs_err::write(path("server.py"), SERVER).unwrap();
-    let here = root.path().display();
+fn served(flags: &str, launcher: &str) -> Titled {
+    let (root, port) = room();
+    fs_err::write(root.path().join("server.py"), SERVER).unwrap();
     let script = format!(
         "#!/bin/bash\nexport PB_CHANGED=by-script\nexport PB_GIVEN=1\nexport PYTHONPATH={}\n\
-         exec {launcher}python3 {here}/server.py --port {port}{flags}\n",
-        modules()
+         exec {launcher}python3 {}/server.py --port {port}{flags}\n",
+        modules(),
+        root.path().display(),
     );
-    fs_err::write(path("serve.sh"), script).unwrap();
-    let case = format!(
-        "name = \"titles\"\n[[target]]\nname = \"lab\"\nrole = \"monolithic\"\nengine = \"sglang\"\nhost = \"local\"\n\
-         url = \"http://127.0.0.1:{port}\"\nmanager = {{ script = \"{here}/serve.sh\", log = \"{here}/log\" }}\n{PATCHES}"
-    );
-    fs_err::write(path("case.toml"), case).unwrap();
-    let mut command = Command::new("setsid");
-    command.args(["bash", path("serve.sh").to_str().unwrap()]).stdin(Stdio::null());
-    command.stdout(fs_err::File::create(path("log")).unwrap().into_file()).stderr(Stdio::inherit());
-    let mut served = Served { truth: Value::Null, child: command.spawn().unwrap(), root };
-    let until = Instant::now() + Duration::from_mins(1);
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < until, "the server does not come up");
-        assert!(served.child.try_wait().unwrap().is_none(), "the server broke");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    let sshd = Sshd::start("");
-    let far = case_on(&served.root.path().join("case.toml"), "lab", "");
-    served.truth = json(served.root.path(), Some(&sshd), &["truth", far.to_str().unwrap()]).1;
-    served
+    let served = Served::start((root, port), &script, "", PATCHES);
+    Titled { truth: served.truth().1, _served: served }
 }
 
-impl Served {
+impl Titled {
     fn row(&self, component: &str, name: &str) -> &Value {
         let rows = self.truth["rows"].as_array().unwrap();
         rows.iter()

@@ -54,6 +54,15 @@ fn command(part: &[Word], setting: &Lines, file: &str, unit: &str) -> Command {
     Command { prefix, words, place }
 }
 
+/// Whether a command names a variable, as `$NAME` or `${NAME}`; `$$` is a dollar.
+pub(super) fn uses(command: &str, name: &str) -> bool {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    command.replace("$$", " ").split('$').skip(1).any(|rest| match rest.strip_prefix('{') {
+        Some(braced) => braced.split('}').next() == Some(name),
+        None => rest.split(|c| !is_name(c)).next() == Some(name),
+    })
+}
+
 /// The words with the variables that the unit sets: `$NAME` alone is split into words, `${NAME}` never.
 pub(super) fn substitute(command: &Command, variables: &Declared) -> Vec<PlacedWord> {
     if command.prefix.contains(':') {

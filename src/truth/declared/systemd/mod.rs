@@ -15,7 +15,7 @@ use super::command::{self, Reading};
 use super::container::Container;
 use super::words::PlacedWord;
 use super::{Declared, FileText, Files, Place, Setting, Text, remark, remarks};
-use crate::engine::diagnostic::Severity;
+use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::remote::argv::{self, base_name};
 use syntax::{Assignment, Lines};
 
@@ -132,6 +132,7 @@ pub fn read(files: &UnitFiles, port: Option<u16>) -> Unit {
             unit.container = command::declare(&mut unit.declared, words, Reading::new(port, &files.named));
         }
     }
+    unused(&settings, &mut unit.declared);
     let image = unit.container.as_ref().and_then(|c| c.image.as_ref()).and_then(|i| i.value.known());
     if image.is_none() {
         remarks::add(&mut unit.declared, None);
@@ -345,6 +346,31 @@ fn exec_start(settings: &[Assignment], files: &UnitFiles, out: &mut Declared) ->
         commands.extend(exec::read(&a.value, &a.file, &files.name, out));
     }
     commands
+}
+
+/// Says of each variable that only a command used which a later file took away: it has no effect through the unit any
+/// more, whatever its value.
+fn unused(settings: &[Assignment], out: &mut Declared) {
+    let all: Vec<&Assignment> = of_service(settings, "ExecStart").collect();
+    let from = all.iter().rposition(|a| a.value.text.is_empty()).map_or(0, |i| i + 1);
+    let gone = &all[..from];
+    let stays = |name: &str| {
+        let mut commands = settings.iter().filter(|a| a.section == "Service" && a.key.starts_with("Exec"));
+        commands.any(|a| !gone.iter().any(|g| std::ptr::eq(*g, a)) && exec::uses(&a.value.text, name))
+    };
+    let mut found = Vec::new();
+    for (name, variable) in &out.variables {
+        let using = |a: &&&Assignment| exec::uses(&a.value.text, name);
+        if let Some(command) = gone.iter().rfind(using).filter(|_| !stays(name)) {
+            let at = command.place();
+            let message = format!(
+                "`{name}` is used by no command of the unit any more: the `ExecStart=` of {}:{} was taken away",
+                at.file, at.line
+            );
+            found.push(Diagnostic { severity: Severity::Info, ..remark("unused-variable", &message, &variable.place) });
+        }
+    }
+    out.diagnostics.extend(found);
 }
 
 fn is_script_name(path: &str) -> bool {
