@@ -403,7 +403,6 @@ mod tests {
             "patches import d",
             "patches explain p",
             "recall import f",
-            "elevate c t --for 3",
             "replica list c",
             "reference record c",
             "proxy c",

@@ -149,7 +149,7 @@ fn every_error_is_one_valid_object() {
     assert_eq!(code("keys --no-such-flag", 2), "usage");
     assert_eq!(code("session show none", 2), "session");
     assert_eq!(code("missing.toml keys", 2), "usage");
-    assert_eq!(code("elevate c.toml decode --for 3", 2), "not-in-this-version");
+    assert_eq!(code("elevate c.toml decode --for 3", 2), "case");
     assert_eq!(code("watch monday", 2), "not-in-this-version");
     assert_eq!(code("keys --color pink", 2), "config");
     assert_eq!(code("keys --config none.toml", 2), "config");

@@ -151,25 +151,67 @@ fn a_planned_change_runs_only_when_it_is_confirmed() {
     assert_eq!(dropped.procedures[&ProcedureId(1)].status, ProcedureStatus::Discarded);
 }
 
-#[test]
-fn production_is_read_only() {
+fn production(downtime_min: f64) -> State {
     let mut case = crate::common::case(&PATCHES);
     case.targets[0].production = true;
-    let state = open(case);
-    let hint = "this version cannot elevate a production target; use a replica or the lab";
+    case.budget.downtime_min = downtime_min;
+    open(case)
+}
+
+fn elevate(seconds: u32) -> Command {
+    Command::Elevate { target: "lab".into(), seconds }
+}
+
+#[test]
+fn production_is_read_only_until_elevated_for_a_stated_time() {
+    let state = production(10.0);
+    let hint = "`elevate lab MIN` allows changes for so many minutes; a replica needs none";
     let expect = format!("`lab` is production and read-only | {hint}");
-    for command in [
+    let changes = [
         toggle("mhc-bf16", "off"),
         Command::Stop { target: "lab".into() },
         Command::Restart { target: "lab".into(), levels: BTreeMap::new() },
-    ] {
-        refused(&state, command, &expect);
+    ];
+    for command in &changes {
+        refused(&state, command.clone(), &expect);
     }
-    let waiting = planned(&state);
+    let may = after(&state, [Body::Command(elevate(60))]);
+    for command in &changes {
+        wish(&may, command.clone());
+    }
+    let waiting = planned(&may);
     refused(
         &waiting,
         Command::Confirm { procedure: ProcedureId(1), typed: Some("lob".into()) },
         "`lab` is production and its name was not typed | type `lab` or give `--yes lab`",
+    );
+    // The leave ends by itself, also for what was planned before, and never for the way back.
+    let late = |state: &State, command: Command| {
+        let at = Timestamp::from_second(61).unwrap();
+        update(state, &Input { id: InputId(1), at, actor: Actor::driver("ann"), body: Body::Command(command) })
+    };
+    for command in [changes[0].clone(), Command::Confirm { procedure: ProcedureId(1), typed: Some("lab".into()) }] {
+        let outcome = late(&waiting, command);
+        let Happened::Refused { failure, .. } = &outcome.events[0].what else { panic!("{:?}", outcome.events) };
+        assert!(failure.message.starts_with("the leave to change `lab` ended at 1970-01-01T00:01:00Z"), "{failure:?}");
+    }
+    let outcome = late(&may, Command::Restore { target: Some("lab".into()) });
+    assert!(matches!(outcome.effects[..], [Effect::Start { spec: JobSpec::Change { wish: ChangeWish::Original, .. }, .. }]));
+}
+
+#[test]
+fn a_leave_is_short_and_for_production_with_stated_downtime_alone() {
+    let state = production(10.0);
+    let long = "`lab` can be elevated for 1 to 240 minutes | state the minutes that the next steps need";
+    refused(&state, elevate(0), long);
+    refused(&state, elevate(5 * 3600), long);
+    refused(&running(), elevate(60), "`lab` is not production and needs no leave | ");
+    let none = after(&production(0.0), [Body::Command(elevate(60))]);
+    refused(
+        &none,
+        toggle("mhc-bf16", "off"),
+        "the case allows no downtime of production, and a change of `lab` restarts it | \
+         state the minutes as `downtime_min` under `[budget]`",
     );
 }
 
@@ -202,9 +244,39 @@ fn a_job_that_ends_in_silence_does_not_leave_its_change_running() {
             }),
         ],
     );
-    let ProcedureStatus::Failed { failure } = &state.procedures[&ProcedureId(1)].status else { panic!() };
-    assert_eq!(failure.message, "the host went away");
+    let entry = &state.procedures[&ProcedureId(1)];
+    assert_eq!(entry.failed.as_ref().unwrap().failure.message, "the host went away");
     assert!(state.target("lab").unwrap().changed.is_some(), "a half-done change is marked as one");
+}
+
+#[test]
+fn a_start_that_fails_or_is_cancelled_is_taken_back_once() {
+    for outcome in [JobOutcome::Failed { failure: Failure::new("it died") }, JobOutcome::Cancelled] {
+        let begun = after(
+            &planned(&running()),
+            [
+                Body::Command(Command::Confirm { procedure: ProcedureId(1), typed: None }),
+                Body::Report(JobReport::StepStarted { procedure: ProcedureId(1), step: 1, phase: Phase::Do }),
+            ],
+        );
+        let ended = step(&begun, Body::Report(JobReport::Ended { job: JobId(2), outcome: outcome.clone() }));
+        let [Effect::Start { spec: JobSpec::RunProcedure { phase, from, .. }, .. }] = ended.effects.as_slice() else {
+            panic!("{:?}", ended.effects)
+        };
+        assert_eq!((*phase, *from), (Phase::Undo, 1));
+        // What fails while it is taken back is left for a person.
+        let failure = Failure::new("it does not stop");
+        let stuck = after(
+            &ended.state,
+            [Body::Report(JobReport::StepFailed { procedure: ProcedureId(1), step: 1, phase: Phase::Undo, failure })],
+        );
+        let left = step(&stuck, Body::Report(JobReport::Ended { job: JobId(3), outcome }));
+        assert!(
+            !left.effects.iter().any(|e| matches!(e, Effect::Start { spec: JobSpec::RunProcedure { .. }, .. })),
+            "{:?}",
+            left.effects
+        );
+    }
 }
 
 #[test]
