@@ -244,12 +244,19 @@ fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&s
     if procedure.purpose != Purpose::Restore {
         check_elevated(turn, &case, target)?;
     }
-    if target.production && typed != Some(target.name.as_str()) {
-        return Err(Failure::new(format!("`{}` is production and its name was not typed", target.name))
-            .hint(format!("type `{}` or give `--yes {}`", target.name, target.name)));
+    let word = procedure.word();
+    // Whoever allows to cut requests off has named the target too.
+    let named = typed == Some(word.as_str()) || typed == Some(format!("{word} anyway").as_str());
+    if !target.production || named {
+        turn.run_procedure(id, Phase::Do, Some(command));
+        return Ok(());
     }
-    turn.run_procedure(id, Phase::Do, Some(command));
-    Ok(())
+    if let Some(load) = procedure.load.filter(|_| procedure.cuts_off()) {
+        return Err(Failure::new(format!("{load} on `{}`, and this change would cut them off", target.name))
+            .hint(format!("wait and plan it anew, or type `{word}` (`--yes \"{word}\"`)")));
+    }
+    Err(Failure::new(format!("`{}` is production and its name was not typed", target.name))
+        .hint(format!("type `{word}` or give `--yes {word}`")))
 }
 
 fn recall(turn: &mut Turn, command: &Command, plan: &crate::engine::command::RecallPlan) -> Result<(), Failure> {

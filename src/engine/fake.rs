@@ -140,6 +140,7 @@ pub fn plan(case: &Case, target: &str, wish: &ChangeWish) -> Procedure {
         target: target.into(),
         title: format!("restart {target}"),
         levels,
+        load: None,
         jobs: None,
         lease: None,
         steps: vec![step("write-override"), step("stop"), step("start")],

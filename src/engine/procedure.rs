@@ -26,6 +26,9 @@ pub struct Procedure {
     pub title: String,
     /// Level wanted for each patch of the target.
     pub levels: BTreeMap<String, String>,
+    /// What the server was doing when this was planned; `None` where it does not run or does not say.
+    #[serde(default)]
+    pub load: Option<Load>,
     /// Path on the host, without an ending, of the traces of its steps.
     #[serde(default)]
     pub jobs: Option<String>,
@@ -34,6 +37,28 @@ pub struct Procedure {
     pub lease: Option<Lease>,
     /// The steps, in order.
     pub steps: Vec<Step>,
+}
+
+/// What a server is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Load {
+    /// Requests that run.
+    pub running: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+}
+
+impl Load {
+    /// Whether a stop would cut anybody off.
+    pub fn is_busy(self) -> bool {
+        self.running + self.waiting > 0
+    }
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} requests run and {} wait", self.running, self.waiting)
+    }
 }
 
 /// The right to change a target, which stands on its host with the way back.
@@ -45,6 +70,18 @@ pub struct Lease {
     pub token: String,
     /// Minutes after which the host puts the target back by itself unless it is renewed; `None` is never.
     pub minutes: Option<u32>,
+}
+
+impl Procedure {
+    /// Whether it would cut requests off; putting a target back is never held up by them.
+    pub fn cuts_off(&self) -> bool {
+        self.purpose != Purpose::Restore && self.load.is_some_and(Load::is_busy)
+    }
+
+    /// What is typed to confirm it on production: the target's name, and where requests run, that they may be cut off.
+    pub fn word(&self) -> String {
+        if self.cuts_off() { format!("{} anyway", self.target) } else { self.target.clone() }
+    }
 }
 
 /// What a procedure is for.

@@ -139,6 +139,7 @@ fn procedure(target: &str, purpose: Purpose, levels: BTreeMap<String, String>) -
         target: target.into(),
         title: "restart".into(),
         levels,
+        load: None,
         jobs: None,
         lease: None,
         steps: vec![step("stop"), step("start")],

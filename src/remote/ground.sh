@@ -83,9 +83,9 @@ unit_ground() {
     need unit.starts journalctl || return 0
     window=$(timeout 10 systemctl show --value -p StartLimitIntervalUSec -- "$unit" 2> /dev/null)
     emit unit.window text whole "$window"
-    # The message that the manager writes for each start that it begins.
-    take unit.starts 65536 clean timeout 15 journalctl "UNIT=$unit" \
-        MESSAGE_ID=7d4958e842da4a758f6c1cdc7b36dcc5 -o short-unix --no-pager --no-hostname -n 100
+    # What the manager writes for each start that came about or failed (SD_MESSAGE_UNIT_STARTED, SD_MESSAGE_UNIT_FAILED).
+    take unit.starts 65536 clean timeout 15 journalctl -q "UNIT=$unit" MESSAGE_ID=39f53479d3a045ac8e11786248231fbf \
+        MESSAGE_ID=be02cf6855d2428ba40df7e9d022f03d -o short-unix --no-pager --no-hostname -n 100
 }
 
 main "$@" < /dev/null

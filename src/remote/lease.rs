@@ -183,7 +183,7 @@ pub(super) fn is_ours(path: &str, token: &str) -> Result<String, Failure> {
 pub(crate) fn renew(path: &str, token: &str, minutes: u32) -> Result<String, Failure> {
     Ok(format!(
         "if {}; then :; elif [ -e \"$lease/restored\" ]; then echo restored; exit 0; else echo lost; exit 0; fi\n\
-         [ ! -e \"$lease/until\" ] || {{ echo $(($(date +%s) + {})) >\"$lease/until.new\" && mv \"$lease/until.new\" \"$lease/until\"; }} &&\n\
+         [ ! -e \"$lease/until\" ] || {{ echo $(($(date +%s) + {})) >\"$lease/until.$$\" && mv \"$lease/until.$$\" \"$lease/until\"; }} &&\n\
          echo ours",
         is_ours(path, token)?,
         u64::from(minutes) * 60

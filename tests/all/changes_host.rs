@@ -86,7 +86,7 @@ impl Unit {
     }
 
     fn wait_ready(&self) {
-        let ready = "for i in $(seq 150); do journalctl -q -u sglang-lab -n 5 --no-pager -o cat \
+        let ready = "for i in $(seq 150); do journalctl -q -u sglang-lab --no-pager -o cat \
                      _SYSTEMD_INVOCATION_ID=$(systemctl show -P InvocationID sglang-lab) | grep -q 'ready to roll' \
                      && exit 0; sleep 0.2; done; exit 1";
         self.host.sh(ready);

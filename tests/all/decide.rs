@@ -10,7 +10,7 @@ use patchbench::engine::event::Happened;
 use patchbench::engine::fake;
 use patchbench::engine::ids::{InputId, JobId, ProcedureId};
 use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
-use patchbench::engine::procedure::{Failure, Phase, Procedure, Purpose};
+use patchbench::engine::procedure::{Failure, Load, Phase, Procedure, Purpose};
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::engine::update::{Outcome, update};
 use patchbench::recall::trial::ProbeForm;
@@ -196,7 +196,37 @@ fn production_is_read_only_until_elevated_for_a_stated_time() {
         assert!(failure.message.starts_with("the leave to change `lab` ended at 1970-01-01T00:01:00Z"), "{failure:?}");
     }
     let outcome = late(&may, Command::Restore { target: Some("lab".into()) });
-    assert!(matches!(outcome.effects[..], [Effect::Start { spec: JobSpec::Change { wish: ChangeWish::Original, .. }, .. }]));
+    assert!(matches!(
+        outcome.effects[..],
+        [Effect::Start { spec: JobSpec::Change { wish: ChangeWish::Original, .. }, .. }]
+    ));
+}
+
+#[test]
+fn requests_that_run_on_production_are_cut_off_only_when_that_is_typed() {
+    let may = after(&production(10.0), [Body::Command(elevate(60))]);
+    let with = |running: u32, purpose: Purpose| {
+        let case = may.case.clone().unwrap();
+        let mut change = fake::plan(&case, "lab", &ChangeWish::Running(BTreeMap::new()));
+        change.load = Some(Load { running, waiting: 1 - u32::from(running == 0) });
+        change.purpose = purpose;
+        after(&may, [Body::Report(JobReport::Planned(change.into()))])
+    };
+    let typed = |word: &str| Command::Confirm { procedure: ProcedureId(1), typed: Some(word.into()) };
+    let runs = |state: &State, word: &str| {
+        let effects = step(state, Body::Command(typed(word))).effects;
+        matches!(effects[..], [Effect::Start { spec: JobSpec::RunProcedure { .. }, .. }])
+    };
+    let busy = with(3, Purpose::Restart);
+    refused(
+        &busy,
+        typed("lab"),
+        "3 requests run and 1 wait on `lab`, and this change would cut them off | \
+         wait and plan it anew, or type `lab anyway` (`--yes \"lab anyway\"`)",
+    );
+    assert!(runs(&busy, "lab anyway"));
+    assert!(runs(&with(0, Purpose::Restart), "lab") && runs(&with(0, Purpose::Restart), "lab anyway"));
+    assert!(runs(&with(3, Purpose::Restore), "lab"), "the way back is not held up");
 }
 
 #[test]

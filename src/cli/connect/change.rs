@@ -172,6 +172,9 @@ pub fn text(report: &ChangeReport) -> String {
     let mut lines = Vec::new();
     for (procedure, outcome) in report.procedures.iter().zip(&report.outcomes) {
         lines.push(format!("{} ({}): {}", procedure.id, outcome.word(), procedure.title));
+        if let Some(load) = procedure.load {
+            lines.push(format!("  when it was planned, {load} on `{}`", procedure.target));
+        }
         for (i, step) in procedure.steps.iter().enumerate() {
             lines.push(format!("  step {} {}", i + 1, step.name));
             lines.extend(script(&step.apply).lines().map(|line| format!("    {line}")));

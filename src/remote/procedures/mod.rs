@@ -12,18 +12,19 @@ use std::path::PathBuf;
 
 use look::World;
 
-use super::host::Hosts;
+use super::host::{Hosts, reach};
 use super::lease::{self, Found};
-use super::levels;
 use super::machine::Machine;
 use super::script::Ask;
+use super::{http, levels};
 use crate::case::{Case, LevelValue, Manager, Patch, Target};
 use crate::engine::effect::ChangeWish;
 use crate::engine::ids::ProcedureId;
 use crate::engine::job::JobContext;
 use crate::engine::procedure::{
-    Action, BootExpectation, Failure, Lease, Procedure, ProcessKey, Purpose, Readback, Step,
+    Action, BootExpectation, Failure, Lease, Load, Procedure, ProcessKey, Purpose, Readback, Step,
 };
+use crate::serving::load;
 
 pub(crate) use look::{folder_of, roots};
 
@@ -90,10 +91,11 @@ pub async fn plan(
     );
     let machine = Machine::of(&means.hosts, target)?;
     let world = look::look(&machine, &means.folders, case, target, ctx).await?;
+    let load = if world.running.is_some() { load_of(&means.hosts, target).await } else { None };
     let lease = lease_of(&world, &means.owner, case.budget.restore_after_min)?;
     let wish = Wish { kind: wish, wished, patches };
     let own_levels = world.own_levels.clone();
-    let mut plan = Plan { world: &world, lease, wish, own_levels, steps: Vec::new(), tag: tag() };
+    let mut plan = Plan { world: &world, lease, wish, own_levels, load, steps: Vec::new(), tag: tag() };
     match &target.manager {
         Manager::Script { script, log } => script::plan(&mut plan, script, log, means)?,
         Manager::Systemd { systemd } => systemd::plan(&mut plan, systemd, means)?,
@@ -108,6 +110,15 @@ pub async fn plan(
         }
     }
     Ok(plan.finish())
+}
+
+/// What the server is doing; one that does not answer says nothing.
+async fn load_of(hosts: &Hosts, target: &Target) -> Option<Load> {
+    let near = reach(hosts, target).await.ok()?;
+    let (_, answer) = http::endpoint(&near).await.ok()?.load_answer().await.ok()?;
+    let values = load::over_ranks(&answer)?;
+    let count = |name: &str| values.get(name).map(|v| v.round() as u32);
+    Some(Load { running: count("num_running_reqs")?, waiting: count("num_waiting_reqs")? })
 }
 
 /// What tells one plan from another on the host.
@@ -180,6 +191,7 @@ struct Plan<'a> {
     wish: Wish<'a>,
     /// Levels that the target's own files give.
     own_levels: BTreeMap<String, String>,
+    load: Option<Load>,
     steps: Vec<Step>,
     /// What tells the traces of this change from those of others.
     tag: String,
@@ -301,6 +313,7 @@ impl Plan<'_> {
             target: self.world.target.name.clone(),
             title: title(purpose, &self.world.target, shown),
             levels: self.levels(self.own_levels.clone()).wanted,
+            load: self.load,
             jobs: Some(format!("{}/jobs/{}-{}", self.world.ground.folder, self.world.stem, self.tag)),
             lease: Some(self.lease.lease),
             steps: self.steps,

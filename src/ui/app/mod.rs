@@ -492,10 +492,11 @@ impl App {
     }
 
     fn ask_about(&mut self, id: ProcedureId) {
-        let target = self.state.procedures.get(&id).map(|p| p.procedure.target.clone());
+        let procedure = self.state.procedures.get(&id).map(|p| p.procedure.clone());
         let case = self.state.case.as_ref();
         // A target that the case does not know is treated as production.
-        let name = target.filter(|name| case.and_then(|c| c.target(name)).is_none_or(|t| t.production));
+        let name =
+            procedure.filter(|p| case.and_then(|c| c.target(&p.target)).is_none_or(|t| t.production)).map(|p| p.word());
         self.layers.push(Layer::Confirm(Confirm::new(id, name)));
     }
 

@@ -130,6 +130,10 @@ fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
         let line = format!("{patch}: {} → {level}", before.unwrap_or("unknown"));
         out.push(fact(view, "level", line, Role::Warn));
     }
+    if let Some(load) = procedure.load {
+        let role = if load.is_busy() { Role::Bad } else { Role::Text };
+        out.push(fact(view, "load", format!("{load} when this was planned"), role));
+    }
     out.push(fact(view, "costs", cost(view, procedure), Role::Text));
     let undoable = procedure.steps.iter().filter(|s| s.undo.is_some()).count();
     let undo = format!(

@@ -415,6 +415,7 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
             ("triton-indexer".to_owned(), "on".to_owned()),
             ("mma-decode".to_owned(), "on".to_owned()),
         ]),
+        load: None,
         jobs: None,
         lease: None,
         steps: vec![
