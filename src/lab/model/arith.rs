@@ -82,6 +82,8 @@ pub struct Faults {
     pub routed_factor: Option<f32>,
     /// Keys and values are stored in four bits.
     pub kv_int4: bool,
+    /// The indexer keys of the prompt stay behind when its state comes from another server.
+    pub index_left_behind: bool,
 }
 
 impl Faults {
