@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::compare::{self, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
 use super::{ServerStatus, TargetTruth, flags};
-use crate::case::{Case, Gate, Manager, Patch, ServingEngine, Target};
+use crate::case::{Case, Gate, Manager, Patch, Role, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
@@ -320,7 +320,7 @@ async fn ask(hosts: &Hosts, target: &Target, seen: &mut Seen, status: ServerStat
         }
     };
     match endpoint.identity().await {
-        Ok((url, answer)) if target.engine == ServingEngine::Sglang => {
+        Ok((url, answer)) if target.engine == ServingEngine::Sglang && target.role != Role::Router => {
             seen.layers.seen.add_model_info(&there(&url), answer);
         }
         Ok(_) => {}
@@ -329,6 +329,13 @@ async fn ask(hosts: &Hosts, target: &Target, seen: &mut Seen, status: ServerStat
             seen.say("not-ready", Failure::new(why), &target.url);
             return status;
         }
+    }
+    if target.role == Role::Router {
+        // A router passes on what one of its workers says of itself; its load is that of all of them.
+        if let Ok((url, answer)) = endpoint.load_answer().await {
+            seen.layers.seen.add_loads(&there(&url), &answer);
+        }
+        return ServerStatus::Ready;
     }
     seen.layers.observed = Some(match endpoint.configuration().await {
         Ok((url, answer)) => {
