@@ -80,7 +80,7 @@ async fn what_a_router_does_not_tell_is_unknown() {
         load: None,
         bootstrap_port: None,
     };
-    assert_eq!(workers, [expect.clone()]);
+    assert_eq!(workers, std::slice::from_ref(&expect));
     let error = change::add(&client(&server.url), &expect).await.unwrap_err();
     assert!(matches!(error, ServingError::NotSupported { .. }), "{error}");
     let other = Client::new(&server.url, ServingEngine::LlamaServer, None, Timeouts::default()).unwrap();

@@ -48,10 +48,10 @@ fn targets(path: &Path) -> Case {
 }
 
 impl Lab {
-    fn new(scenario: Scenario) -> Self {
+    fn new(scenario: &Scenario) -> Self {
         let root = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        let made = install(&root.path().join("lab"), &scenario, 1, port, &program()).unwrap();
+        let made = install(&root.path().join("lab"), scenario, 1, port, &program()).unwrap();
         Self { case: made.case, monolithic: made.monolithic.unwrap(), root }
     }
 
@@ -111,7 +111,7 @@ fn met(recall: &Value) -> Vec<String> {
 
 #[test]
 fn one_side_is_toggled_trials_record_every_boot_they_met_and_the_fault_is_seen_in_the_pair_only() {
-    let lab = Lab::new(named("pd-state").unwrap());
+    let lab = Lab::new(&named("pd-state").unwrap());
     lab.start();
     let proof = lab.change(&["toggle", lab.case(), "triton-indexer@decode", "off"]);
     assert_eq!((proof["target"].as_str(), proof["levels"]["triton-indexer"].as_str()), (Some("decode"), Some("off")));
@@ -141,7 +141,7 @@ fn one_side_is_toggled_trials_record_every_boot_they_met_and_the_fault_is_seen_i
 
 #[test]
 fn a_healthy_pair_remembers_as_one_server_does() {
-    let lab = Lab::new(Scenario { shape: Shape::Disaggregated, ..named("clean").unwrap() });
+    let lab = Lab::new(&Scenario { shape: Shape::Disaggregated, ..named("clean").unwrap() });
     lab.start();
     let (status, divided) = lab.json(&["recall", lab.case()]);
     assert_eq!((status, rate(&divided)), (0, 0.0), "{}", divided["symptom"]);

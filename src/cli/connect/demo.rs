@@ -129,7 +129,7 @@ pub async fn end(run: &Run) -> std::sync::Arc<State> {
         Ok::<_, DriveError>(())
     };
     match tokio::time::timeout(STOP_WITHIN, stop).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the lab was not stopped"),
         Err(_) => tracing::warn!("the lab was not stopped in time"),
     }

@@ -69,6 +69,7 @@ pub struct PageShift {
 
 /// What is broken for one sequence; the default is nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one fault that a scenario may plant")]
 pub struct Faults {
     /// Indexer keys come from a neighbouring page.
     pub page_shift: Option<PageShift>,

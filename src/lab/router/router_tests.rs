@@ -71,17 +71,6 @@ impl TestRouter {
         let (_, list) = self.get("/workers");
         list["workers"].as_array().unwrap().iter().find(|w| w["worker_type"] == kind).unwrap().clone()
     }
-
-    /// Looks until something is so.
-    fn until(&self, what: &str, so: impl Fn() -> bool) {
-        for _ in 0..400 {
-            if so() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(25));
-        }
-        panic!("never: {what}");
-    }
 }
 
 impl Drop for TestRouter {
@@ -90,6 +79,17 @@ impl Drop for TestRouter {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Looks until something is so.
+fn until(what: &str, so: impl Fn() -> bool) {
+    for _ in 0..400 {
+        if so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+    panic!("never: {what}");
 }
 
 /// An answer without what names one request.
@@ -179,7 +179,7 @@ fn a_removed_worker_drains_and_comes_back() {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         client.post(url).json(&long).send().await.unwrap().text().await.unwrap()
     });
-    router.until("the request runs", || router.worker("decode")["load"] == 1);
+    until("the request runs", || router.worker("decode")["load"] == 1);
 
     let path = format!("/workers/{}", decode["id"].as_str().unwrap());
     assert_eq!(router.call(reqwest::Method::DELETE, &path, None).0, 202);
@@ -195,7 +195,7 @@ fn a_removed_worker_drains_and_comes_back() {
     let again = json!({"url": decode["url"], "worker_type": "decode"});
     assert_eq!(router.post("/workers", &again).0, 202);
     assert_eq!(router.post("/workers", &again).0, 409);
-    router.until("the worker is back", || router.get("/readiness").0 == 200);
+    until("the worker is back", || router.get("/readiness").0 == 200);
     assert_eq!(router.post("/generate", &json!({"text": "new"})).0, 200);
     assert_eq!(router.post("/workers", &json!({"url": "nowhere", "worker_type": "decode"})).0, 400);
 }
@@ -204,7 +204,7 @@ fn a_removed_worker_drains_and_comes_back() {
 fn a_dead_worker_gets_no_requests() {
     let mut router = TestRouter::start();
     router.decode.stop();
-    router.until("it is seen to be dead", || router.worker("decode")["is_healthy"] == false);
+    until("it is seen to be dead", || router.worker("decode")["is_healthy"] == false);
     assert_eq!(router.worker("prefill")["is_healthy"], true);
     assert_eq!(router.post("/generate", &json!({"text": "x"})).0, 503);
     assert_eq!(router.worker("prefill")["load"], 0);

@@ -49,9 +49,12 @@ pub(super) struct GenerateBody {
 /// Where the two halves of a divided deployment meet; one for each prompt.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Bootstrap {
-    bootstrap_host: Option<OneOrMany<String>>,
-    bootstrap_port: Option<OneOrMany<Option<u16>>>,
-    bootstrap_room: Option<OneOrMany<u64>>,
+    #[serde(rename = "bootstrap_host")]
+    host: Option<OneOrMany<String>>,
+    #[serde(rename = "bootstrap_port")]
+    port: Option<OneOrMany<Option<u16>>>,
+    #[serde(rename = "bootstrap_room")]
+    room: Option<OneOrMany<u64>>,
 }
 
 impl Bootstrap {
@@ -64,9 +67,9 @@ impl Bootstrap {
             }
         }
         Some(Room {
-            host: at(self.bootstrap_host.as_ref(), index)?,
-            port: at(self.bootstrap_port.as_ref(), index).flatten().unwrap_or(DEFAULT_BOOTSTRAP_PORT),
-            room: at(self.bootstrap_room.as_ref(), index)?,
+            host: at(self.host.as_ref(), index)?,
+            port: at(self.port.as_ref(), index).flatten().unwrap_or(DEFAULT_BOOTSTRAP_PORT),
+            room: at(self.room.as_ref(), index)?,
         })
     }
 }
