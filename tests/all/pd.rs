@@ -152,4 +152,6 @@ fn a_healthy_pair_remembers_as_one_server_does() {
         recall["trials"].as_array().unwrap().iter().map(|t| t["got"].clone()).collect()
     };
     assert_eq!(answers(&divided), answers(&alone));
+    let counted = |recall: &Value| recall["symptom"]["trials"].as_u64().unwrap() as usize;
+    assert_eq!(counted(&divided), answers(&divided).len(), "no trial is void");
 }

@@ -349,7 +349,9 @@ impl Engine {
         self.loads.generation_tokens += u64::from(first.is_some());
         let finish = Finish::Length(usize::from(first.is_some()));
         if let Ends::Prompt(Some(receiver)) = std::mem::replace(&mut sequence.ends, Ends::Output) {
-            let pages = sequence.pages.iter().map(|page| self.pool.content(*page).into()).collect();
+            // A prompt that fills its last page has one more, for the next token; nothing is in that one.
+            let filled = &sequence.pages[..sequence.prompt.div_ceil(PAGE)];
+            let pages = filled.iter().map(|page| self.pool.content(*page).into()).collect();
             // Nobody is there to take it when the request was given up in the meantime.
             let _ = receiver.send(HandOver {
                 prompt: sequence.prompt,

@@ -250,6 +250,21 @@ fn a_handed_over_prompt_goes_on_bit_by_bit_as_one_engine_would() {
 }
 
 #[test]
+fn a_prompt_that_filled_its_last_page_was_refused_by_the_other_server() {
+    let (one, two) = (Lab::start(config()), Pair::start(config(), 4096, Plan::default()));
+    for length in [63, 64, 65, 128] {
+        let ids = golden_ids()[..length].to_vec();
+        let (state, _) = two.state(ids.clone(), 3, |_| {});
+        assert_eq!(
+            crate::lab::transfer::decode(&crate::lab::transfer::encode(&state)).as_ref(),
+            Ok(&state),
+            "{length}"
+        );
+        assert_eq!(all(two.send(ids.clone(), 3, |_| {})).len(), all(one.send(ids, 3)).len(), "{length} tokens");
+    }
+}
+
+#[test]
 fn the_prefill_engine_tells_the_first_token_and_keeps_its_prefixes() {
     let two = Pair::start(config(), 4096, Plan::default());
     let (state, told) = two.state(golden_ids(), 30, |_| {});
