@@ -35,6 +35,22 @@ impl Case {
         }
     }
 
+    /// The targets that a request can meet: all that compute, and the router that it is sent to.
+    pub fn met_targets(&self) -> impl Iterator<Item = &Target> {
+        let entry = self.entry_target().map(|t| t.name.as_str());
+        self.targets.iter().filter(move |t| t.role != Role::Router || entry == Some(t.name.as_str()))
+    }
+
+    /// The target that shows how a request to the entry is read: a router passes it on to one that computes prompts.
+    pub fn reading_target(&self) -> Option<&Target> {
+        let entry = self.entry_target()?;
+        if entry.role != Role::Router {
+            return Some(entry);
+        }
+        let of = |role| self.targets.iter().find(move |t| t.role == role);
+        of(Role::Prefill).or_else(|| of(Role::Monolithic)).or_else(|| of(Role::Decode)).or(Some(entry))
+    }
+
     /// The target of that name.
     pub fn target(&self, name: &str) -> Option<&Target> {
         self.targets.iter().find(|t| t.name == name)

@@ -263,7 +263,7 @@ fn recall(turn: &mut Turn, command: &Command, plan: &crate::engine::command::Rec
     let case = case_of(&turn.state)?;
     let (mut boots, mut processes) = (Vec::new(), Vec::new());
     let mut arm = BTreeMap::new();
-    for target in case.targets.iter().filter(|t| t.role != crate::case::Role::Router) {
+    for target in case.met_targets() {
         let Some(boot) = turn.state.current_boot(&target.name) else {
             return Err(Failure::new(format!("no proven start of `{}` is running", target.name)).hint(format!(
                 "`restart {}` starts it, `probe {}` looks for a running one",

@@ -11,6 +11,12 @@ pub fn serving_targets(case: &Case) -> impl Iterator<Item = &str> {
     case.targets.iter().filter(|t| t.role != Role::Router).map(|t| t.name.as_str())
 }
 
+/// Names of the targets that a trial can meet, the router that it is sent to last: it needs the others.
+pub fn met_targets(case: &Case) -> impl Iterator<Item = &str> {
+    let routers = case.met_targets().filter(|t| t.role == Role::Router);
+    serving_targets(case).chain(routers.map(|t| t.name.as_str()))
+}
+
 /// The key of a patch on a target.
 pub fn key(patch: &str, target: &str) -> String {
     format!("{patch}@{target}")
@@ -100,6 +106,11 @@ pub fn companions(case: &Case, search: &Search, patch: &str) -> Vec<String> {
     all.extend(closure(patch, |id| requirements(case, search, id)));
     all.remove(patch);
     all.into_iter().map(str::to_owned).collect()
+}
+
+/// The part of an arm that is about one target.
+pub fn of_target(arm: &Arm, target: &str) -> Arm {
+    arm.iter().filter(|(key, _)| split(key).1 == target).map(|(key, level)| (key.clone(), level.clone())).collect()
 }
 
 /// The levels that a target must be started with for an arm.

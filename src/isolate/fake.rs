@@ -81,14 +81,15 @@ impl Default for Nature {
     }
 }
 
-/// A fake deployment of one target.
+/// A fake deployment.
 #[derive(Clone, Debug)]
 pub struct World {
     /// What the search sees.
     pub state: State,
     /// How it behaves.
     pub nature: Nature,
-    boot_rate: f64,
+    /// Failure rate that the running boot of each target alone would give.
+    rates: BTreeMap<String, f64>,
     clock: f64,
     rng: Pcg64Mcg,
 }
@@ -135,11 +136,24 @@ pub fn case(patches: usize) -> Case {
     }
 }
 
+/// [`case`] with a router in front of a prefill and a decode target.
+pub fn divided(patches: usize) -> Case {
+    let alone = case(patches);
+    let named = |name: &str, role| Target { name: name.into(), role, ..alone.targets[0].clone() };
+    let targets = vec![named("router", Role::Router), named("prefill", Role::Prefill), named("decode", Role::Decode)];
+    Case { targets, entry: Some("router".into()), ..alone }
+}
+
 impl World {
     /// A world in which the case is open and nothing was read yet.
     pub fn new(case: Case, nature: Nature, seed: u64) -> Self {
-        let mut world =
-            Self { state: State::default(), nature, boot_rate: 0.0, clock: 0.0, rng: Pcg64Mcg::seed_from_u64(seed) };
+        let mut world = Self {
+            state: State::default(),
+            nature,
+            rates: BTreeMap::new(),
+            clock: 0.0,
+            rng: Pcg64Mcg::seed_from_u64(seed),
+        };
         world.happen(Happened::SessionStarted {
             id: uuid::Uuid::nil(),
             name: "fake".into(),
@@ -193,7 +207,10 @@ impl World {
         self.happen(Happened::JobStarted { job, title, procedure: None, command: Some(Box::new(command.clone())) });
         let outcome = match command {
             Command::Probe { .. } => {
-                self.read(self.state.current_boot("lab").map(|b| b.proof.process));
+                let targets: Vec<_> = self.state.case.iter().flat_map(|c| &c.targets).map(|t| t.name.clone()).collect();
+                for target in targets {
+                    self.read(&target, self.state.current_boot(&target).map(|b| b.proof.process));
+                }
                 JobOutcome::Done
             }
             Command::Restart { target, levels } => self.restart(target, levels),
@@ -215,10 +232,10 @@ impl World {
         Timestamp::from_millisecond((self.clock * 1000.0) as i64).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
-    /// Tells what a probe would see: this process, or none.
-    fn read(&mut self, process: Option<ProcessKey>) {
+    /// Tells what a probe of a target would see: this process, or none.
+    fn read(&mut self, target: &str, process: Option<ProcessKey>) {
         let truth = TargetTruth {
-            target: "lab".into(),
+            target: target.into(),
             at: self.now(),
             status: if process.is_some() { ServerStatus::Ready } else { ServerStatus::Down },
             process,
@@ -234,8 +251,11 @@ impl World {
     /// Starts the target anew; levels that are not named stay, or are `on` at the first start.
     pub fn restart(&mut self, target: &str, levels: &BTreeMap<String, String>) -> JobOutcome {
         self.clock += BOOT_SECONDS;
-        let ids: Vec<String> = self.state.case.iter().flat_map(|c| &c.patches).map(|p| p.id.clone()).collect();
-        let mut now: BTreeMap<String, String> = ids.iter().map(|id| (id.clone(), "on".to_owned())).collect();
+        let case = self.state.case.clone().unwrap_or_default();
+        let ids: Vec<String> = case.patches.iter().map(|p| p.id.clone()).collect();
+        let has = |p: &&Patch| p.targets_in(&case).any(|t| t.name == target);
+        let mut now: BTreeMap<String, String> =
+            case.patches.iter().filter(has).map(|p| (p.id.clone(), "on".to_owned())).collect();
         if let Some(boot) = self.state.current_boot(target) {
             now.extend(boot.proof.levels.clone());
         }
@@ -243,10 +263,11 @@ impl World {
         if let Some(needed) = &self.nature.needed
             && now.get(needed).is_some_and(|l| l == "off")
         {
-            self.read(None);
+            self.read(target, None);
             return JobOutcome::Failed { failure: Failure::new("the server died while loading") };
         }
-        self.boot_rate = self.draw_rate(&ids, &now);
+        let rate = self.draw_rate(&ids, &now);
+        self.rates.insert(target.to_owned(), rate);
         let unverified: BTreeMap<_, _> =
             self.nature.unverified.iter().map(|p| (p.clone(), "the environment was all NUL".to_owned())).collect();
         now.retain(|patch, _| !unverified.contains_key(patch));
@@ -286,10 +307,15 @@ impl World {
         1.0 / (1.0 + (-logit).exp())
     }
 
-    /// Asks what a plan says of the boot that runs.
+    /// Asks what a plan says of the boots that run; nothing where one of them does not.
     pub fn recall(&mut self, plan: &RecallPlan) {
-        let Some(boot) = self.state.current_boot("lab").cloned() else { return };
-        let arm = boot.proof.levels.iter().map(|(p, l)| (format!("{p}@lab"), l.clone())).collect::<BTreeMap<_, _>>();
+        let Some(case) = self.state.case.clone() else { return };
+        let (mut boots, mut arm) = (Vec::new(), BTreeMap::new());
+        for target in case.met_targets() {
+            let Some(boot) = self.state.current_boot(&target.name) else { return };
+            boots.push(boot.id);
+            arm.extend(boot.proof.levels.iter().map(|(p, l)| (format!("{p}@{}", target.name), l.clone())));
+        }
         let mut cell = 0;
         for &form in &plan.forms {
             for &length in &plan.lengths {
@@ -298,17 +324,25 @@ impl World {
                         cell += 1;
                         self.clock += TRIAL_SECONDS;
                         let key = TrialKey { form, length, depth, seed: plan.seed.wrapping_add(cell) };
-                        self.ask(boot.id, &arm, &plan.factors, key);
+                        self.ask(&boots, &arm, &plan.factors, key);
                     }
                 }
             }
         }
     }
 
-    fn ask(&mut self, boot: BootId, arm: &BTreeMap<String, String>, factors: &BTreeMap<String, String>, key: TrialKey) {
+    fn ask(
+        &mut self,
+        boots: &[BootId],
+        arm: &BTreeMap<String, String>,
+        factors: &BTreeMap<String, String>,
+        key: TrialKey,
+    ) {
+        // A request fails where any of the servers that it meets makes it fail.
+        let rate = self.rates.values().copied().fold(0.0, f64::max);
         let outcome = if self.rng.random_bool(self.nature.void) {
             Outcome::Void { why: "time-out".into() }
-        } else if self.rng.random_bool(self.boot_rate) {
+        } else if self.rng.random_bool(rate) {
             Outcome::Fail { how: FailKind::Wrong }
         } else {
             Outcome::Pass
@@ -316,7 +350,7 @@ impl World {
         let trial = Trial {
             id: TrialId(self.state.counters.trial + 1),
             at: self.now(),
-            boots: vec![boot],
+            boots: boots.to_vec(),
             arm: arm.clone(),
             factors: factors.clone(),
             key,

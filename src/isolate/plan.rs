@@ -165,6 +165,22 @@ mod tests {
     }
 
     #[test]
+    fn a_search_over_prefill_and_decode_never_came_to_a_trial() {
+        let world = searched(fake::divided(3), single(1));
+        check(
+            &world,
+            &[("p0", Finding::Acquitted), ("p1", Finding::Guilty), ("p2", Finding::Acquitted)],
+            Conclusion::Guilty,
+        );
+        for entry in &world.state.trials {
+            let met: Vec<_> = entry.trial.boots.iter().map(|b| world.state.boots[b].proof.target.as_str()).collect();
+            assert_eq!(met, ["router", "prefill", "decode"]);
+        }
+        let starts = |t: &str| world.state.boots.values().filter(|b| b.proof.target == t).count();
+        assert_eq!((starts("router"), starts("prefill") == starts("decode")), (1, true));
+    }
+
+    #[test]
     fn evidence_names_lines_of_boots_and_trials() {
         let world = searched(fake::case(2), single(0));
         for verdict in &world.state.verdicts {

@@ -50,7 +50,7 @@ pub(crate) fn reached(view: &View<'_>, run: &Run) -> u64 {
         Work::Probe => arms::serving_targets(view.case).filter(|t| was_read(view.state, t)).count() as u64,
         Work::Micro { .. } => 0,
         Work::Boot { arm, after, .. } => {
-            let up = arms::serving_targets(view.case).filter(|t| !needs_start(view, t, arm, *after)).count() as u64;
+            let up = arms::met_targets(view.case).filter(|t| !needs_start(view, t, arm, *after)).count() as u64;
             up * TARGET_WEIGHT + view.current_unit().map_or(0, |u| u64::from(u.asked()))
         }
     }
@@ -58,7 +58,7 @@ pub(crate) fn reached(view: &View<'_>, run: &Run) -> u64 {
 
 /// Whether the deployment as it runs can still serve as a boot of an arm: right levels, and not yet asked enough.
 pub(crate) fn reusable(view: &View<'_>, arm: &Arm) -> bool {
-    let runs = arms::serving_targets(view.case).all(|t| !needs_start(view, t, arm, 0));
+    let runs = arms::met_targets(view.case).all(|t| !needs_start(view, t, arm, 0));
     let wanted = evidence::cells(view.case) * evidence::repeats(view.case, &view.search.rules);
     runs && view.current_unit().is_none_or(|u| u.asked() < wanted) && !view.counts_now(arm)
 }
@@ -74,7 +74,7 @@ fn command(view: &View<'_>, run: &Run) -> Option<Command> {
             (!ran).then(|| Command::Micro { spec: spec.clone(), device: "cpu".into(), checkpoint: None })
         }
         Work::Boot { arm, after, index, repeats } => {
-            if let Some(target) = arms::serving_targets(view.case).find(|t| needs_start(view, t, arm, *after)) {
+            if let Some(target) = arms::met_targets(view.case).find(|t| needs_start(view, t, arm, *after)) {
                 return Some(Command::Restart { target: target.into(), levels: arms::levels_for(arm, target) });
             }
             let asked = view.current_unit().map_or(0, |u| u.asked());
@@ -92,7 +92,9 @@ fn was_read(state: &State, target: &str) -> bool {
 fn needs_start(view: &View<'_>, target: &str, arm: &Arm, after: u64) -> bool {
     let Some(boot) = view.state.current_boot(target) else { return true };
     let searched = view.search.targets.iter().any(|t| t == target);
-    searched && (boot.id.0 <= after || !evidence::proven(view.state, &[boot.id], arm))
+    // One boot shows the levels of its own target alone.
+    let own = arms::of_target(arm, target);
+    searched && (boot.id.0 <= after || !evidence::proven(view.state, &[boot.id], &own))
 }
 
 /// Why a run got nowhere, in one clause: what failed, else what came up other than wanted.

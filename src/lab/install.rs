@@ -1,12 +1,13 @@
-//! Installing a lab: launch script, case file, checkpoint and sealed deployment in one folder.
+//! Installing a lab: launch scripts, case file, checkpoint and sealed deployment in one folder.
 //!
-//! Script and case depend on folder, port and program only, never on the scenario.
-//! Not responsible for starting the server; the case's script manager does that.
+//! Scripts and case depend on folder, ports and program only, never on the scenario, but for its shape.
+//! Not responsible for starting the servers; the case's script managers do that.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::model::EMBEDDED;
-use super::scenario::{Scenario, SealError, seal};
+use super::scenario::{Scenario, SealError, Shape, seal};
 
 /// What an installation consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,14 +16,16 @@ pub struct Installed {
     pub dir: PathBuf,
     /// `case.toml`.
     pub case: PathBuf,
-    /// `serve_lab.sh`.
+    /// The launch script of the server that clients talk to.
     pub script: PathBuf,
-    /// Where the server's output goes.
+    /// Where that server's output goes.
     pub log: PathBuf,
     /// The sealed deployment.
     pub deployment: PathBuf,
-    /// Base URL of the server.
+    /// Base URL of the server that clients talk to.
     pub url: String,
+    /// `monolithic.toml`, the case of one server over the same deployment, where the deployment has several.
+    pub monolithic: Option<PathBuf>,
 }
 
 /// Why a lab cannot be installed.
@@ -39,7 +42,10 @@ pub enum InstallError {
     Path(String),
 }
 
-/// Writes a lab into `dir`, which is created; `exe` is the program that the launch script starts.
+/// Writes a lab into `dir`, which is created; `exe` is the program that the launch scripts start.
+///
+/// A deployment of three servers has its router at `port` and the others at ports that are free now. Beside it stands
+/// `monolithic.toml`: a server that does everything by itself, over the same checkpoint and deployment, to compare with.
 ///
 /// # Errors
 /// When a file cannot be written, or a path cannot be named in a script.
@@ -50,13 +56,86 @@ pub fn install(dir: &Path, scenario: &Scenario, seed: u64, port: u16, exe: &Path
     fs_err::create_dir_all(&model)?;
     fs_err::write(model.join("model.safetensors"), EMBEDDED)?;
     let deployment = seal(scenario, seed, &dir)?;
-    let script = dir.join("serve_lab.sh");
+    let (servers, entry) = match scenario.shape {
+        Shape::Monolithic => (vec![Server::monolithic(port)], "lab"),
+        Shape::Disaggregated => (Server::disaggregated(port)?, "router"),
+    };
+    for server in &servers {
+        write_script(&dir, exe, server)?;
+    }
     let case = dir.join("case.toml");
-    let log = dir.join("serve_lab.log");
-    fs_err::write(&script, script_text(exe, &dir, port)?)?;
-    make_executable(&script)?;
-    fs_err::write(&case, case_text(&dir, port)?)?;
-    Ok(Installed { url: format!("http://127.0.0.1:{port}"), dir, case, script, log, deployment })
+    fs_err::write(&case, case_text(&dir, entry, &servers)?)?;
+    let mut monolithic = None;
+    if scenario.shape == Shape::Disaggregated {
+        let alone = Server::monolithic(free_ports::<1>()?[0]);
+        write_script(&dir, exe, &alone)?;
+        let path = dir.join("monolithic.toml");
+        fs_err::write(&path, case_text(&dir, "lab", std::slice::from_ref(&alone))?)?;
+        monolithic = Some(path);
+    }
+    let (script, log) = (servers[0].script(&dir), servers[0].log(&dir));
+    Ok(Installed { url: format!("http://127.0.0.1:{port}"), dir, case, script, log, deployment, monolithic })
+}
+
+/// One server of a lab.
+struct Server {
+    /// Target name, and part of the script's name.
+    name: &'static str,
+    role: &'static str,
+    port: u16,
+    /// Flags of its part, as lines of the script.
+    part: String,
+}
+
+impl Server {
+    fn monolithic(port: u16) -> Self {
+        Self { name: "lab", role: "monolithic", port, part: String::new() }
+    }
+
+    /// The entry first.
+    fn disaggregated(port: u16) -> std::io::Result<Vec<Self>> {
+        let [prefill, decode, bootstrap] = free_ports()?;
+        let router = format!(
+            "--role router --pd-disaggregation \\\n\
+             \x20 --prefill http://127.0.0.1:{prefill} {bootstrap} \\\n\
+             \x20 --decode http://127.0.0.1:{decode} \\\n\
+             \x20 "
+        );
+        let keys = format!("--disaggregation-mode prefill --disaggregation-bootstrap-port {bootstrap} \\\n\x20 ");
+        let from_keys = "--disaggregation-mode decode \\\n\x20 ".to_owned();
+        Ok(vec![
+            Self { name: "router", role: "router", port, part: router },
+            Self { name: "prefill", role: "prefill", port: prefill, part: keys },
+            Self { name: "decode", role: "decode", port: decode, part: from_keys },
+        ])
+    }
+
+    fn script(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("serve_{}.sh", self.name))
+    }
+
+    fn log(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("serve_{}.log", self.name))
+    }
+}
+
+/// Ports that are free now and differ from each other.
+fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
+    let mut ports = [0; N];
+    // All are held until the last one is found, so that none is given twice.
+    let mut held = Vec::new();
+    for port in &mut ports {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}
+
+fn write_script(dir: &Path, exe: &Path, server: &Server) -> Result<(), InstallError> {
+    let path = server.script(dir);
+    fs_err::write(&path, script_text(exe, dir, server)?)?;
+    Ok(make_executable(&path)?)
 }
 
 fn make_executable(path: &Path) -> std::io::Result<()> {
@@ -64,8 +143,18 @@ fn make_executable(path: &Path) -> std::io::Result<()> {
     fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }
 
-fn script_text(exe: &Path, dir: &Path, port: u16) -> Result<String, InstallError> {
+fn script_text(exe: &Path, dir: &Path, server: &Server) -> Result<String, InstallError> {
     let exe = bash_quoted(exe)?;
+    let Server { part, port, .. } = server;
+    if server.role == "router" {
+        return Ok(format!(
+            "#!/bin/bash\n\
+             # lab router\n\
+             set -e\n\
+             exec {exe} lab serve \\\n\
+             \x20 {part}--host 127.0.0.1 --port {port}\n"
+        ));
+    }
     let deployment = bash_quoted(&dir.join("lab.deployment"))?;
     let model = bash_quoted(&dir.join("model"))?;
     Ok(format!(
@@ -78,7 +167,7 @@ fn script_text(exe: &Path, dir: &Path, port: u16) -> Result<String, InstallError
          exec {exe} lab serve \\\n\
          \x20 --deployment {deployment} \\\n\
          \x20 --checkpoint {model} --served-model-name patchbench-lab \\\n\
-         \x20 --host 127.0.0.1 --port {port} \\\n\
+         \x20 {part}--host 127.0.0.1 --port {port} \\\n\
          \x20 --mhc-gemm bf16 --routed-scaling topk \\\n\
          \x20 --chunked-prefill-size 256 --context-length 32768 \\\n\
          \x20 --enable-cache-report --enable-metrics\n"
@@ -108,24 +197,33 @@ fn plain(path: &Path) -> Result<&str, InstallError> {
         .ok_or_else(|| InstallError::Path(path.display().to_string()))
 }
 
-fn case_text(dir: &Path, port: u16) -> Result<String, InstallError> {
-    let script = toml_quoted(&dir.join("serve_lab.sh"))?;
-    let log = toml_quoted(&dir.join("serve_lab.log"))?;
-    let model = toml_quoted(&dir.join("model"))?;
-    let head = format!(
-        "name = \"lab\"\n\n\
-         [[target]]\n\
-         name = \"lab\"\n\
-         role = \"monolithic\"\n\
-         engine = \"sglang\"\n\
-         host = \"local\"\n\
-         url = \"http://127.0.0.1:{port}\"\n\
-         manager = {{ script = {script}, log = {log} }}\n\
-         launch_script = {script}\n\
-         checkpoint = {model}\n\
-         production = false\n"
-    );
-    Ok(head + PATCHES)
+fn case_text(dir: &Path, entry: &str, servers: &[Server]) -> Result<String, InstallError> {
+    let mut text = "name = \"lab\"\n".to_owned();
+    if servers.len() > 1 {
+        let _ = writeln!(text, "entry = \"{entry}\"");
+    }
+    for server in servers {
+        let Server { name, role, port, .. } = server;
+        let script = toml_quoted(&server.script(dir))?;
+        let log = toml_quoted(&server.log(dir))?;
+        let _ = write!(
+            text,
+            "\n\
+             [[target]]\n\
+             name = \"{name}\"\n\
+             role = \"{role}\"\n\
+             engine = \"sglang\"\n\
+             host = \"local\"\n\
+             url = \"http://127.0.0.1:{port}\"\n\
+             manager = {{ script = {script}, log = {log} }}\n\
+             launch_script = {script}\n"
+        );
+        if *role != "router" {
+            let _ = writeln!(text, "checkpoint = {}", toml_quoted(&dir.join("model"))?);
+        }
+        text.push_str("production = false\n");
+    }
+    Ok(text + PATCHES)
 }
 
 const PATCHES: &str = r#"
@@ -196,8 +294,37 @@ mod tests {
     #[test]
     fn script_and_case_do_not_depend_on_the_scenario() {
         let dir = tempfile::tempdir().unwrap();
-        let all: std::collections::BTreeSet<_> = names().map(|n| installed(n, dir.path())).collect();
+        let alone = |n: &&str| named(n).unwrap().shape == Shape::Monolithic;
+        let all: std::collections::BTreeSet<_> = names().filter(alone).map(|n| installed(n, dir.path())).collect();
         assert_eq!(all.len(), 1);
+    }
+
+    #[test]
+    fn a_divided_deployment_is_a_case_of_three_and_one_to_compare_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let exe = Path::new("/opt/bin/patchbench");
+        let made = install(dir.path(), &named("pd-state").unwrap(), 1, 31_999, exe).unwrap();
+        let (case, remarks) = crate::case::read_file(&made.case);
+        assert!(remarks.is_empty(), "{remarks:?}");
+        let case = case.unwrap();
+        let roles: Vec<_> = case.targets.iter().map(|t| (t.name.as_str(), t.role)).collect();
+        use crate::case::Role;
+        assert_eq!(roles, [("router", Role::Router), ("prefill", Role::Prefill), ("decode", Role::Decode)]);
+        assert_eq!(
+            (case.entry_target().unwrap().name.as_str(), case.entry_target().unwrap().port()),
+            ("router", Some(31_999))
+        );
+        assert_eq!(case.patches[0].targets_in(&case).count(), 2, "a router has no patches");
+        let ports: std::collections::BTreeSet<_> = case.targets.iter().filter_map(crate::case::Target::port).collect();
+        assert_eq!(ports.len(), 3);
+        let text = |name: &str| fs_err::read_to_string(made.dir.join(name)).unwrap();
+        let (prefill, decode) = (case.targets[1].port().unwrap(), case.targets[2].port().unwrap());
+        assert!(text("serve_router.sh").contains(&format!("--prefill http://127.0.0.1:{prefill} ")));
+        assert!(text("serve_router.sh").contains(&format!("--decode http://127.0.0.1:{decode} ")));
+        assert!(text("serve_prefill.sh").contains("--disaggregation-mode prefill --disaggregation-bootstrap-port "));
+        assert!(text("serve_decode.sh").contains("--disaggregation-mode decode "));
+        let (alone, _) = crate::case::read_file(&made.monolithic.unwrap());
+        assert_eq!(alone.unwrap().targets[0].role, Role::Monolithic);
     }
 
     #[test]

@@ -8,9 +8,11 @@ pub mod cache;
 pub mod install;
 mod log;
 pub mod model;
+pub mod router;
 pub mod scenario;
 pub mod scheduler;
 pub mod server;
+pub mod transfer;
 
 pub use install::{InstallError, Installed, install};
 pub use server::{ServeArgs, ServeError, serve};

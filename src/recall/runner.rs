@@ -19,7 +19,7 @@ use super::pause;
 use super::plan::{CacheLevel, Factors, factors, keys};
 use super::prompts::{Conversation, Style, conversation};
 use super::transcript::{self, Transcript};
-use crate::case::{Budget, Case};
+use crate::case::{Budget, Case, Target};
 use crate::engine::command::RecallPlan;
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::ids::{BootId, TrialId};
@@ -94,22 +94,24 @@ pub async fn run_with(
         Failure::new("the case names no target to send trials to").hint("add a `[[target]]`, or fix `entry`")
     })?;
     let factors = factors(plan)?;
-    let key = match &target.api_key {
-        Some(source) => Some(key::read(source).await.map_err(|e| e.to_failure())?),
-        None => None,
+    let client = way_to(target, settings).await?;
+    // A router counts tokens with a tokenizer of its own, if with any.
+    let reader = match case.reading_target().filter(|reading| reading.name != target.name) {
+        Some(reading) => way_to(reading, settings).await?,
+        None => client.clone(),
     };
-    let client = Client::new(&target.url, target.engine, key, settings.timeouts).map_err(|e| e.to_failure())?;
     let tools = case.client.tools.as_deref().map(read_tools).transpose()?;
     let keys = keys(plan);
     let model = match stop_on_cancel(ctx, client.served_model()).await {
         None => return Ok(()),
         Some(model) => model.map_err(|e| e.to_failure())?,
     };
-    if let Some(limit) = stop_on_cancel(ctx, context_limit(&client)).await.flatten() {
+    if let Some(limit) = stop_on_cancel(ctx, context_limit(&reader)).await.flatten() {
         fits(&plan.lengths, limit)?;
     }
     let run = Run {
         client,
+        reader,
         settings,
         budget: &case.budget,
         factors,
@@ -124,6 +126,15 @@ pub async fn run_with(
         started: Instant::now(),
     };
     stop_on_cancel(ctx, run.all(keys, plan.concurrency)).await.unwrap_or(Ok(()))
+}
+
+/// The way to a target, with its key read now.
+async fn way_to(target: &Target, settings: &Settings) -> Result<Client, Failure> {
+    let key = match &target.api_key {
+        Some(source) => Some(key::read(source).await.map_err(|e| e.to_failure())?),
+        None => None,
+    };
+    Client::new(&target.url, target.engine, key, settings.timeouts).map_err(|e| e.to_failure())
 }
 
 /// The result, or `None` as soon as the job is cancelled; the work is dropped then, and its requests with it.
@@ -174,6 +185,8 @@ fn read_tools(path: &str) -> Result<Vec<Value>, Failure> {
 
 struct Run<'a> {
     client: Client,
+    /// The server whose tokens a prompt is measured in.
+    reader: Client,
     settings: &'a Settings,
     budget: &'a Budget,
     factors: Factors,
@@ -255,7 +268,7 @@ impl Run<'_> {
             return Err(Failure::new(message).hint("read the target again, so that the server that runs now is met"));
         }
         self.show(&phase(&key));
-        let fitted = match fit(&self.client, &key, self.style()).await {
+        let fitted = match fit(&self.reader, &key, self.style()).await {
             Ok(fitted) => fitted,
             Err(FitError::Serving(error)) => {
                 if error.is_permanent() {

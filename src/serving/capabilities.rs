@@ -15,8 +15,10 @@ pub struct Dialect {
     pub config: &'static [Endpoint],
     /// How messages become token ids without inference.
     pub render: Render,
-    /// Where the load is told in JSON.
-    pub load: Option<Endpoint>,
+    /// Where the load is told in JSON: by the server, else by its router; empty where it is not.
+    pub load: &'static [Endpoint],
+    /// Where a router of the engine tells its workers; they are changed there too.
+    pub workers: Option<Endpoint>,
     /// JSON pointers into a chunk of the stream under which the number of cached prompt tokens may stand.
     pub cached_tokens: &'static [&'static str],
     /// Field of a delta that holds the reasoning.
@@ -53,7 +55,8 @@ pub fn dialect(engine: ServingEngine) -> Dialect {
             identity: &[Endpoint::ModelInfo, Endpoint::ModelInfoOld],
             config: &[Endpoint::ServerInfo, Endpoint::ServerInfoOld],
             render: Render::Tokenize(&[Endpoint::TokenizeV1, Endpoint::Tokenize]),
-            load: Some(Endpoint::Loads),
+            load: &[Endpoint::Loads, Endpoint::RouterLoads],
+            workers: Some(Endpoint::Workers),
             cached_tokens: &[USAGE],
             reasoning_field: "reasoning_content",
             cold: ColdRun::CacheSalt,
@@ -63,7 +66,8 @@ pub fn dialect(engine: ServingEngine) -> Dialect {
             identity: &[Endpoint::Models],
             config: &[],
             render: Render::Tokenize(&[Endpoint::Tokenize]),
-            load: None,
+            load: &[],
+            workers: None,
             cached_tokens: &[USAGE],
             reasoning_field: "reasoning",
             cold: ColdRun::CacheSalt,
@@ -73,7 +77,8 @@ pub fn dialect(engine: ServingEngine) -> Dialect {
             identity: &[Endpoint::Props],
             config: &[Endpoint::Props],
             render: Render::TemplateThenTokenize,
-            load: None,
+            load: &[],
+            workers: None,
             cached_tokens: &["/timings/cache_n", USAGE],
             reasoning_field: "reasoning_content",
             cold: ColdRun::CachePromptOff,
@@ -105,6 +110,8 @@ pub enum Need {
     ColdRun,
     /// Running and waiting requests, cache use.
     Load,
+    /// Taking a server out of its router and back, so that it drains.
+    Drain,
     /// Log lines that this program reads.
     LogGrammar,
 }
@@ -132,7 +139,7 @@ pub struct Capability {
 }
 
 /// The engine table, one line for each need.
-pub fn capabilities(engine: ServingEngine) -> [Capability; 11] {
+pub fn capabilities(engine: ServingEngine) -> [Capability; 12] {
     use Has::{No, Unknown, Yes};
     let line = |need, has, how| Capability { need, has, how };
     match engine {
@@ -146,7 +153,8 @@ pub fn capabilities(engine: ServingEngine) -> [Capability; 11] {
             line(Need::PromptLogprobs, Yes, "`/generate` with `logprob_start_len`"),
             line(Need::CachedTokens, Unknown, "`meta_info` always; chat only with `--enable-cache-report`"),
             line(Need::ColdRun, Yes, "`cache_salt`"),
-            line(Need::Load, Yes, "`/v1/loads`"),
+            line(Need::Load, Yes, "`/v1/loads`; a router `/get_loads`"),
+            line(Need::Drain, Yes, "`/workers` of its router"),
             line(Need::LogGrammar, Yes, "`Prefill batch`, `Decode batch`, `server_args=`"),
         ],
         ServingEngine::Vllm => [
@@ -160,6 +168,7 @@ pub fn capabilities(engine: ServingEngine) -> [Capability; 11] {
             line(Need::CachedTokens, Unknown, "`usage.prompt_tokens_details`, behind a flag"),
             line(Need::ColdRun, Yes, "`cache_salt`"),
             line(Need::Load, Unknown, "`/metrics`, not read yet"),
+            line(Need::Drain, Unknown, "depends on the router in front"),
             line(Need::LogGrammar, Yes, "`non-default args`, `with config`, `SpecDecoding metrics`"),
         ],
         ServingEngine::LlamaServer => [
@@ -173,6 +182,7 @@ pub fn capabilities(engine: ServingEngine) -> [Capability; 11] {
             line(Need::CachedTokens, Yes, "`timings.cache_n`"),
             line(Need::ColdRun, Yes, "`cache_prompt: false`"),
             line(Need::Load, Unknown, "`/slots` and `/metrics`, not read yet"),
+            line(Need::Drain, No, "it has no router"),
             line(Need::LogGrammar, No, "not read yet"),
         ],
     }
@@ -201,7 +211,8 @@ mod tests {
     fn the_table_agrees_with_the_dialect() {
         for engine in ENGINES {
             let dialect = dialect(engine);
-            assert_eq!(has(engine, Need::Load) == Has::Yes, dialect.load.is_some(), "{engine:?}");
+            assert_eq!(has(engine, Need::Load) == Has::Yes, !dialect.load.is_empty(), "{engine:?}");
+            assert_eq!(has(engine, Need::Drain) == Has::Yes, dialect.workers.is_some(), "{engine:?}");
             assert!(has(engine, Need::ResolvedConfig) != Has::Yes || !dialect.config.is_empty(), "{engine:?}");
             assert!(!dialect.identity.is_empty() && !dialect.cached_tokens.is_empty());
         }

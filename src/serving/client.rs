@@ -22,6 +22,9 @@ use crate::untrusted::Untrusted;
 /// The longest answer that is read, in bytes: the ids of a prompt of a million tokens fit.
 pub(super) const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
+/// The host by which half of a divided `SGLang` deployment knows that no state is to be moved.
+const NO_OTHER_HALF: &str = "2.2.2.2";
+
 /// How long each part of a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
@@ -202,10 +205,7 @@ impl Client {
     /// Any [`ServingError`] of a request.
     pub async fn one_token(&self) -> Result<(String, Option<Untrusted>), ServingError> {
         let (endpoint, body) = match self.engine {
-            ServingEngine::Sglang => (
-                Endpoint::Generate,
-                json!({ "text": "Hello", "sampling_params": { "max_new_tokens": 1, "temperature": 0 } }),
-            ),
+            ServingEngine::Sglang => (Endpoint::Generate, self.smallest_request().await),
             ServingEngine::Vllm => {
                 let model = self.served_model().await?;
                 (Endpoint::Completions, json!({ "model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0 }))
@@ -217,6 +217,21 @@ impl Client {
         let answer = self.call_within(endpoint, Some(&body), "the first token", self.timeouts.first_token).await?;
         let text = ["/text", "/content", "/choices/0/text"].iter().find_map(|p| answer.pointer(p)?.as_str());
         Ok((self.url(endpoint), text.map(|t| Untrusted::from(redact::text(t)))))
+    }
+
+    /// A request for one token; for half of a divided deployment, for the least that makes it compute.
+    async fn smallest_request(&self) -> Value {
+        let mut body = json!({ "text": "Hello", "sampling_params": { "max_new_tokens": 1, "temperature": 0 } });
+        let info = self.server_info().await.ok();
+        let mode = info.as_ref().and_then(|i| i.get("disaggregation_mode")?.as_str());
+        if matches!(mode, Some("prefill" | "decode")) {
+            // As `SGLang` warms such a server up: no other half takes part. The first token is the other half's, so
+            // that only the second one is computed by a server that decodes.
+            body["bootstrap_host"] = NO_OTHER_HALF.into();
+            body["bootstrap_room"] = 0.into();
+            body["sampling_params"] = json!({ "max_new_tokens": 2, "temperature": 0, "ignore_eos": true });
+        }
+        body
     }
 
     /// Which model is served. Costs no inference.
@@ -253,8 +268,12 @@ impl Client {
     /// # Errors
     /// Any [`ServingError`] of a request; [`ServingError::NotSupported`] but for `SGLang`.
     pub async fn load_answer(&self) -> Result<(String, Value), ServingError> {
-        let endpoint = self.dialect().load.ok_or_else(|| self.not_supported("reading the load"))?;
-        Ok((self.url(endpoint), self.call(endpoint, None).await?))
+        let endpoints = self.dialect().load;
+        if endpoints.is_empty() {
+            return Err(self.not_supported("reading the load"));
+        }
+        let (endpoint, answer) = self.first_of(endpoints, None).await?;
+        Ok((self.url(endpoint), answer))
     }
 
     /// The server's own counters as Prometheus text, with the URL that was asked. Costs no inference.
@@ -358,7 +377,7 @@ impl Client {
         Err(unknown)
     }
 
-    async fn call(&self, endpoint: Endpoint, body: Option<&Value>) -> Result<Value, ServingError> {
+    pub(super) async fn call(&self, endpoint: Endpoint, body: Option<&Value>) -> Result<Value, ServingError> {
         self.call_within(endpoint, body, "the answer", self.timeouts.plain).await
     }
 
@@ -385,10 +404,7 @@ impl Client {
         endpoint: Endpoint,
         body: Option<&Value>,
     ) -> Result<reqwest::Response, ServingError> {
-        let mut request = self.http.request(endpoint.method(), format!("{}{}", self.base, endpoint.path()));
-        if let Some(key) = &self.key {
-            request = request.header(AUTHORIZATION, key.bearer());
-        }
+        let mut request = self.request(endpoint.method(), endpoint.path());
         if let Some(body) = body {
             request = request.json(body);
         }
@@ -400,6 +416,15 @@ impl Client {
         let path = endpoint.path();
         let bytes = self.read_all(endpoint, response).await.unwrap_or_default();
         Err(ServingError::Status { path, code: status.as_u16(), body: said(&bytes) })
+    }
+
+    /// A request to this server, with its key.
+    pub(super) fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.key {
+            Some(key) => request.header(AUTHORIZATION, key.bearer()),
+            None => request,
+        }
     }
 
     async fn read_all(&self, endpoint: Endpoint, mut response: reqwest::Response) -> Result<Vec<u8>, ServingError> {
@@ -417,7 +442,7 @@ impl Client {
         ServingError::Connection { url: self.base.clone(), because: innermost(error) }
     }
 
-    fn not_supported(&self, what: &'static str) -> ServingError {
+    pub(super) fn not_supported(&self, what: &'static str) -> ServingError {
         ServingError::NotSupported { what, engine: self.engine }
     }
 }
@@ -437,7 +462,7 @@ pub(super) fn said(bytes: &[u8]) -> Untrusted {
     }
 }
 
-fn bad_answer(endpoint: Endpoint, because: &str) -> ServingError {
+pub(super) fn bad_answer(endpoint: Endpoint, because: &str) -> ServingError {
     ServingError::BadAnswer { path: endpoint.path(), because: because.into() }
 }
 

@@ -18,6 +18,10 @@ pub enum Endpoint {
     ServerInfoOld,
     /// Load, `SGLang`.
     Loads,
+    /// Load of all workers, `SGLang`'s router.
+    RouterLoads,
+    /// The workers of a router, `SGLang`'s.
+    Workers,
     /// Counters, all engines.
     Metrics,
     /// Served models, all engines.
@@ -53,12 +57,14 @@ pub enum Cost {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::ModelInfo,
         Self::ModelInfoOld,
         Self::ServerInfo,
         Self::ServerInfoOld,
         Self::Loads,
+        Self::RouterLoads,
+        Self::Workers,
         Self::Metrics,
         Self::Models,
         Self::Version,
@@ -80,6 +86,8 @@ impl Endpoint {
             Self::ServerInfo => "/server_info",
             Self::ServerInfoOld => "/get_server_info",
             Self::Loads => "/v1/loads?include=core,memory,queues&format=json",
+            Self::RouterLoads => "/get_loads",
+            Self::Workers => "/workers",
             Self::Metrics => "/metrics",
             Self::Models => "/v1/models",
             Self::Version => "/version",

@@ -2,6 +2,7 @@
 //!
 //! `client` sends requests and `chat` reads the streamed answer; `capabilities` holds the differences as data;
 //! `load`, `server_info`, `log_grammar` and `python_literal` are pure readers of what a server says about itself.
+//! `workers` reads the workers of a router, and holds the only two requests that change one.
 //! Nothing here decides what to ask or whether an answer is right; see `recall`.
 
 pub mod capabilities;
@@ -16,3 +17,4 @@ pub mod load;
 pub mod log_grammar;
 pub mod python_literal;
 pub mod server_info;
+pub mod workers;

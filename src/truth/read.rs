@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::compare::{self, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
 use super::{ServerStatus, TargetTruth, flags, imports};
-use crate::case::{Case, Manager, Patch, ServingEngine, Target};
+use crate::case::{Case, Manager, Patch, Role, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
@@ -330,7 +330,7 @@ async fn ask(hosts: &Hosts, target: &Target, seen: &mut Seen, status: ServerStat
         }
     };
     match endpoint.identity().await {
-        Ok((url, answer)) if target.engine == ServingEngine::Sglang => {
+        Ok((url, answer)) if target.engine == ServingEngine::Sglang && target.role != Role::Router => {
             seen.layers.seen.add_model_info(&there(&url), answer);
         }
         Ok(_) => {}
@@ -339,6 +339,13 @@ async fn ask(hosts: &Hosts, target: &Target, seen: &mut Seen, status: ServerStat
             seen.say("not-ready", Failure::new(why), &target.url);
             return status;
         }
+    }
+    if target.role == Role::Router {
+        // A router passes on what one of its workers says of itself; its load is that of all of them.
+        if let Ok((url, answer)) = endpoint.load_answer().await {
+            seen.layers.seen.add_loads(&there(&url), &answer);
+        }
+        return ServerStatus::Ready;
     }
     seen.layers.observed = Some(match endpoint.configuration().await {
         Ok((url, answer)) => {

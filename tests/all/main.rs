@@ -10,6 +10,7 @@ mod decide;
 mod e2e;
 #[cfg(feature = "tui")]
 mod keys;
+mod pd;
 #[cfg(feature = "tui")]
 mod pty;
 mod replay;

@@ -12,6 +12,7 @@ use serde::Deserialize;
 struct Rules {
     files: Files,
     terminal: Allowed,
+    router_changes: Allowed,
     pure: Pure,
     world: World,
     text: Text,
@@ -238,6 +239,15 @@ fn only_the_ui_names_a_terminal_library() {
     let word = any_word(&rules.terminal.words);
     let sources = rust(&rules);
     let elsewhere = sources.iter().filter(|s| !s.is_under(&rules.terminal.allowed));
+    none(&elsewhere.flat_map(|s| lines_with(s, &s.text, &word).collect::<Vec<_>>()).collect::<Vec<_>>());
+}
+
+#[test]
+fn no_reader_changes_a_router() {
+    let rules = rules();
+    let word = any_word(&rules.router_changes.words);
+    let sources = rust(&rules);
+    let elsewhere = sources.iter().filter(|s| !s.is_under(&rules.router_changes.allowed));
     none(&elsewhere.flat_map(|s| lines_with(s, &s.text, &word).collect::<Vec<_>>()).collect::<Vec<_>>());
 }
 

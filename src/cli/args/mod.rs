@@ -199,6 +199,9 @@ pub struct DemoArgs {
     /// Seed of the lab's luck and of every prompt
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Let every start of the lab take at least this long, as that of a large model does
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
+    pub load_seconds: f64,
 }
 
 /// Arguments of `init`.

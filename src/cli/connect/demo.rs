@@ -15,10 +15,10 @@ use crate::engine::command::Command;
 use crate::engine::drive::{self, DriveError};
 use crate::engine::runtime::EngineHandle;
 use crate::engine::state::State;
+use crate::isolate::arms;
 use crate::lab::install::install;
+use crate::lab::scenario::Scenario;
 
-/// Name of the lab's target in its case.
-const TARGET: &str = "lab";
 /// Longest wait for the lab's end once the demo is over.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 
@@ -62,6 +62,7 @@ pub fn begin(context: &Context, args: &DemoArgs) -> Result<Run, Failed> {
         let names: Vec<_> = crate::lab::scenario::names().collect();
         Failed::usage(ErrorCode::Usage, e.to_string()).hint(format!("there are {}", names.join(", ")))
     })?;
+    let scenario = Scenario { load_seconds: args.load_seconds.max(scenario.load_seconds), ..scenario };
     let run = start_new(context, "demo", args.seed)?;
     let exe = std::env::current_exe()?;
     let port = free_port()?;
@@ -84,23 +85,27 @@ fn free_port() -> std::io::Result<u16> {
     Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-/// Opens the lab's case and starts its server, with proof.
+/// Opens the lab's case and starts its servers, with proof.
 ///
 /// # Errors
-/// The case cannot be read, or the server does not start.
+/// The case cannot be read, or a server does not start.
 pub async fn start_lab(run: &Run, handle: &mut EngineHandle) -> Result<(), DriveError> {
     let (case, _) = case_file(&lab_dir(&run.dir).join("case.toml")).map_err(|f| {
         let mut failure = crate::engine::procedure::Failure::new(f.error.message);
         failure.hint = f.error.hint;
         DriveError::Failed(failure)
     })?;
+    // A router sees its workers when they are there before it.
+    let targets: Vec<String> = arms::met_targets(&case).map(str::to_owned).collect();
     drive::ask(handle, &run.actor, Command::OpenCase { case: Box::new(case) }).await?;
-    let start = Command::Restart { target: TARGET.into(), levels: std::collections::BTreeMap::new() };
-    drive::change(handle, &run.actor, start, None).await?;
+    for target in targets {
+        let start = Command::Restart { target, levels: std::collections::BTreeMap::new() };
+        drive::change(handle, &run.actor, start, None).await?;
+    }
     Ok(())
 }
 
-/// Stops the lab's server; returns the state after that.
+/// Stops the lab's servers; returns the state after that.
 pub async fn end(run: &Run) -> std::sync::Arc<State> {
     let mut handle = run.handle();
     let stop = async {
@@ -114,10 +119,17 @@ pub async fn end(run: &Run) -> std::sync::Arc<State> {
         drive::settle(&mut handle).await?;
         let open = drive::planned(&handle.state.borrow());
         drive::discard(&handle, &run.actor, &open).await?;
-        drive::change(&mut handle, &run.actor, Command::Stop { target: TARGET.into() }, None).await
+        let case = handle.state.borrow().case.clone();
+        // The router goes first, so that no request comes to a server that is gone.
+        let mut targets: Vec<&str> = case.iter().flat_map(|c| arms::met_targets(c)).collect();
+        targets.reverse();
+        for target in targets {
+            drive::change(&mut handle, &run.actor, Command::Stop { target: target.into() }, None).await?;
+        }
+        Ok::<_, DriveError>(())
     };
     match tokio::time::timeout(STOP_WITHIN, stop).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(%error, "the lab was not stopped"),
         Err(_) => tracing::warn!("the lab was not stopped in time"),
     }

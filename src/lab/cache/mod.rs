@@ -5,5 +5,5 @@
 pub mod pool;
 pub mod radix;
 
-pub use pool::{PAGE, PageId, Pool};
+pub use pool::{PAGE, PAGE_NUMBERS, PageId, Parts, Pool};
 pub use radix::Radix;

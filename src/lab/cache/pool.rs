@@ -10,6 +10,19 @@ const KEYS: usize = LAYERS * BLOCK;
 const VALUES: usize = 2 * LAYERS * BLOCK;
 const PAGE_LEN: usize = VALUES + SPARSE_LAYERS.len() * BLOCK;
 
+/// Numbers in a page: keys, values and indexer keys of all layers.
+pub const PAGE_NUMBERS: usize = PAGE_LEN;
+
+/// Which parts of a page are put into place when it comes from another server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parts {
+    /// All of it.
+    #[default]
+    All,
+    /// Keys and values; the indexer keys stay what the page held before.
+    WithoutIndex,
+}
+
 /// Index of a page in its pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageId(u32);
@@ -79,6 +92,20 @@ impl Pool {
         self.references[id.0 as usize]
     }
 
+    /// Everything that a page holds.
+    pub fn content(&self, id: PageId) -> &[f32] {
+        &self.pages[id.0 as usize]
+    }
+
+    /// Puts what another page held into this one; `content` has [`PAGE_NUMBERS`] numbers.
+    pub fn put(&mut self, id: PageId, content: &[f32], parts: Parts) {
+        let end = match parts {
+            Parts::All => PAGE_LEN,
+            Parts::WithoutIndex => VALUES,
+        };
+        self.pages[id.0 as usize][..end].copy_from_slice(&content[..end]);
+    }
+
     /// Keys of a layer, `[dimension, slot]`.
     pub fn keys(&self, id: PageId, layer: usize) -> &[f32] {
         &self.pages[id.0 as usize][layer * BLOCK..(layer + 1) * BLOCK]
@@ -146,6 +173,21 @@ mod tests {
         assert_eq!(pool.values(page, 3)[5 * HEAD + 7], 7.0);
         assert_eq!(pool.index_keys(page, 1)[7 * PAGE + 6], 7.0);
         assert!(pool.keys(page, 2).iter().all(|x| *x == 0.0));
+    }
+
+    #[test]
+    fn a_page_is_moved_whole_or_without_its_index() {
+        let (mut from, mut to) = (Pool::new(64), Pool::new(64));
+        let (a, b) = (from.allocate().unwrap(), to.allocate().unwrap());
+        let (key, old) = ([1.0; HEAD], [7.0; HEAD]);
+        from.write(a, 3, 5, &key, &key);
+        from.write_index(a, 1, 6, &key);
+        to.write_index(b, 1, 6, &old);
+        to.put(b, from.content(a), Parts::WithoutIndex);
+        assert_eq!((to.keys(b, 3), to.values(b, 3)), (from.keys(a, 3), from.values(a, 3)));
+        assert_eq!(to.index_keys(b, 1)[6], 7.0);
+        to.put(b, from.content(a), Parts::All);
+        assert_eq!(to.content(b), from.content(a));
     }
 
     proptest! {

@@ -69,6 +69,7 @@ pub struct PageShift {
 
 /// What is broken for one sequence; the default is nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one fault that a scenario may plant")]
 pub struct Faults {
     /// Indexer keys come from a neighbouring page.
     pub page_shift: Option<PageShift>,
@@ -82,6 +83,8 @@ pub struct Faults {
     pub routed_factor: Option<f32>,
     /// Keys and values are stored in four bits.
     pub kv_int4: bool,
+    /// The indexer keys of the prompt stay behind when its state comes from another server.
+    pub index_left_behind: bool,
 }
 
 impl Faults {

@@ -25,6 +25,23 @@ pub struct Scenario {
     /// Its faults; none is a healthy server.
     #[serde(default, rename = "fault")]
     pub faults: Vec<FaultSpec>,
+    /// How its servers divide the work.
+    #[serde(default)]
+    pub shape: Shape,
+    /// Seconds that a server of it takes to load its weights at least.
+    #[serde(default)]
+    pub load_seconds: f64,
+}
+
+/// How the servers of a deployment divide the work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// One server does everything.
+    #[default]
+    Monolithic,
+    /// A router in front of one server for prompts and one for outputs.
+    Disaggregated,
 }
 
 /// One hidden fault.
@@ -58,6 +75,8 @@ pub enum FaultKind {
     RoutedScale,
     /// Keys and values are stored in four bits.
     KvInt4,
+    /// A hand-over from prefill to decode leaves the indexer keys behind.
+    StateLeftBehind,
 }
 
 /// How often a fault strikes.
@@ -118,12 +137,13 @@ pub enum ScenarioError {
     },
 }
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("incident", include_str!("../../../lab/scenarios/incident.toml")),
     ("clean", include_str!("../../../lab/scenarios/clean.toml")),
     ("flaky", include_str!("../../../lab/scenarios/flaky.toml")),
     ("stale-prefix", include_str!("../../../lab/scenarios/stale-prefix.toml")),
     ("and-pair", include_str!("../../../lab/scenarios/and-pair.toml")),
+    ("pd-state", include_str!("../../../lab/scenarios/pd-state.toml")),
 ];
 
 /// Names of the scenarios that the program carries.

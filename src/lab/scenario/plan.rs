@@ -106,6 +106,7 @@ fn apply(kind: FaultKind, facts: &Facts, out: &mut Faults) {
         FaultKind::WindowShort => out.window = Some(16),
         FaultKind::RoutedScale => out.routed_factor = Some(ROUTED_SCALE),
         FaultKind::KvInt4 => out.kv_int4 = true,
+        FaultKind::StateLeftBehind => out.index_left_behind = true,
     }
 }
 

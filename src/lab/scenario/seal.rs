@@ -63,13 +63,20 @@ pub fn reveal(path: &Path) -> Result<Deployment, SealError> {
 /// # Errors
 /// When the counter cannot be read or written.
 pub fn next_boot(path: &Path) -> Result<u64, SealError> {
+    use std::io::{Read as _, Seek as _, Write as _};
     let counter = counter_path(path);
-    let before: u64 = match fs_err::read_to_string(&counter) {
-        Ok(text) => text.trim().parse().map_err(|_| SealError::Counter(counter.clone()))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => 0,
-        Err(e) => return Err(e.into()),
+    let mut file = fs_err::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&counter)?;
+    // Several servers of one deployment may start at once; the lock ends with the file.
+    rustix::fs::flock(file.file(), rustix::fs::FlockOperation::LockExclusive).map_err(std::io::Error::from)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    let before: u64 = match text.trim() {
+        "" => 0,
+        number => number.parse().map_err(|_| SealError::Counter(counter.clone()))?,
     };
-    fs_err::write(&counter, format!("{}\n", before + 1))?;
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", before + 1)?;
     Ok(before + 1)
 }
 
@@ -170,6 +177,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = seal(&named("clean").unwrap(), 1, dir.path()).unwrap();
         assert_eq!([next_boot(&path).unwrap(), next_boot(&path).unwrap()], [1, 2]);
+        let all: Vec<u64> = std::thread::scope(|scope| {
+            let starts: Vec<_> = (0..8).map(|_| scope.spawn(|| next_boot(&path).unwrap())).collect();
+            starts.into_iter().map(|s| s.join().unwrap()).collect()
+        });
+        let distinct: std::collections::BTreeSet<_> = all.into_iter().collect();
+        assert_eq!(distinct.into_iter().collect::<Vec<_>>(), (3..=10).collect::<Vec<_>>(), "starts at once differ");
         fs_err::write(counter_path(&path), "many").unwrap();
         assert!(matches!(next_boot(&path), Err(SealError::Counter(_))));
     }

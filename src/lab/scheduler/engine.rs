@@ -1,18 +1,17 @@
 //! The engine thread's loop.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-use tokio::sync::oneshot;
-
-use super::request::{Event, Finish, Request, TokenLogprob};
-use super::sequence::Sequence;
-use crate::lab::cache::{PAGE, Pool, Radix};
+use super::handle::{Handle, Line, Loads, Message, line};
+use super::request::{Event, Finish, HandOver, TokenLogprob};
+use super::sequence::{Ends, Sequence};
+use crate::lab::cache::{PAGE, Parts, Pool, Radix};
 use crate::lab::log;
-use crate::lab::model::{Model, Row, SeqView, Step, VOCAB, forward, tokens};
+use crate::lab::model::{Faults, Model, Row, SeqView, Step, VOCAB, forward, tokens};
 use crate::lab::scenario::{Facts, Plan};
 
 /// Sizes of one engine.
@@ -30,76 +29,20 @@ pub struct Config {
     pub radix: bool,
     /// Decode steps between two log lines.
     pub decode_log_interval: u64,
+    /// Which part of a request this engine computes.
+    pub mode: Mode,
 }
 
-/// What the engine is doing, for `/v1/loads`, `/server_info` and `/metrics`.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Loads {
-    /// Requests in prefill or decode.
-    pub running: usize,
-    /// Requests that wait.
-    pub waiting: usize,
-    /// Tokens of pages in use by requests or by the prefix cache.
-    pub used_tokens: usize,
-    /// Tokens per second of the last decode interval.
-    pub gen_throughput: f64,
-    /// Prompt tokens so far.
-    pub prompt_tokens: u64,
-    /// Prompt tokens that came from the prefix cache.
-    pub cached_tokens: u64,
-    /// Output tokens so far.
-    pub generation_tokens: u64,
-    /// Requests so far.
-    pub requests: u64,
-    /// Requests that were aborted or cancelled.
-    pub aborted: u64,
-}
-
-enum Message {
-    Request(Box<Request>),
-    Abort(Option<String>),
-    Flush(oneshot::Sender<Result<(), String>>),
-    Stop,
-}
-
-/// How the server talks to the engine thread.
-#[derive(Clone, Debug)]
-pub struct Handle {
-    sender: Sender<Message>,
-    loads: Arc<Mutex<Loads>>,
-}
-
-impl Handle {
-    /// Queues a request; false when the engine is gone.
-    pub fn submit(&self, request: Request) -> bool {
-        self.sender.send(Message::Request(Box::new(request))).is_ok()
-    }
-
-    /// Aborts the request of that id, or all.
-    pub fn abort(&self, id: Option<String>) {
-        let _ = self.sender.send(Message::Abort(id));
-    }
-
-    /// Empties the prefix cache.
-    ///
-    /// # Errors
-    /// While requests run or wait, and when the engine is gone; the text says which.
-    pub async fn flush(&self) -> Result<(), String> {
-        let (sender, receiver) = oneshot::channel();
-        let gone = || "the engine has stopped".to_owned();
-        self.sender.send(Message::Flush(sender)).map_err(|_| gone())?;
-        receiver.await.map_err(|_| gone())?
-    }
-
-    /// Ends the engine after the current step; requests in flight are aborted.
-    pub fn stop(&self) {
-        let _ = self.sender.send(Message::Stop);
-    }
-
-    /// What it is doing.
-    pub fn loads(&self) -> Loads {
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// Which part of a request an engine computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Prompt and output.
+    #[default]
+    Whole,
+    /// The prompt and the first token; the keys go to a server that decodes.
+    Prefill,
+    /// The output, from the keys that another server computed.
+    Decode,
 }
 
 /// Model, cache and queue of one server.
@@ -113,31 +56,17 @@ pub struct Engine {
     waiting: VecDeque<Sequence>,
     prefilling: Option<Sequence>,
     running: Vec<Sequence>,
-    messages: Receiver<Message>,
-    shared: Arc<Mutex<Loads>>,
+    line: Line,
     loads: Loads,
     steps: u64,
     interval: (Instant, u64),
     last_prefill: Instant,
 }
 
-impl std::fmt::Debug for Message {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Request(_) => "Request",
-            Self::Abort(_) => "Abort",
-            Self::Flush(_) => "Flush",
-            Self::Stop => "Stop",
-        })
-    }
-}
-
 impl Engine {
     /// An idle engine and the handle to it.
     pub fn new(model: Arc<Model>, config: Config, plan: Plan) -> (Self, Handle) {
-        let (sender, messages) = channel();
-        let shared = Arc::new(Mutex::new(Loads::default()));
-        let handle = Handle { sender, loads: Arc::clone(&shared) };
+        let (handle, line) = line();
         let now = Instant::now();
         let engine = Self {
             model,
@@ -148,8 +77,7 @@ impl Engine {
             waiting: VecDeque::new(),
             prefilling: None,
             running: Vec::new(),
-            messages,
-            shared,
+            line,
             loads: Loads::default(),
             steps: 0,
             interval: (now, 0),
@@ -162,6 +90,7 @@ impl Engine {
     pub fn run(mut self) {
         while self.receive() {
             self.drop_cancelled();
+            self.take_over();
             if !self.prefill() {
                 self.decode();
             }
@@ -178,13 +107,13 @@ impl Engine {
     fn receive(&mut self) -> bool {
         loop {
             let message = if self.idle() {
-                match self.messages.recv_timeout(Duration::from_millis(500)) {
+                match self.line.messages.recv_timeout(Duration::from_millis(500)) {
                     Ok(message) => message,
                     Err(RecvTimeoutError::Timeout) => continue,
                     Err(RecvTimeoutError::Disconnected) => return false,
                 }
             } else {
-                match self.messages.try_recv() {
+                match self.line.messages.try_recv() {
                     Ok(message) => message,
                     Err(_) => return true,
                 }
@@ -244,7 +173,8 @@ impl Engine {
         if self.running.len() + batch >= self.config.max_running {
             return None;
         }
-        let mut sequence = self.waiting.pop_front()?;
+        // What carries its state is taken over, never computed again.
+        let mut sequence = self.waiting.pop_front_if(|s| s.carried.is_none())?;
         if self.config.radix {
             let reusable = sequence.reusable();
             sequence.pages = self.radix.lookup(&mut self.pool, &sequence.request.salt, &sequence.tokens[..reusable]);
@@ -267,16 +197,55 @@ impl Engine {
             self.loads.prompt_tokens += length as u64;
             self.loads.cached_tokens += sequence.cached as u64;
         }
+        sequence.faults = self.faults(&sequence, sequence.filled, batch);
+        Some(sequence)
+    }
+
+    /// What is broken for a sequence of which `cached` tokens need no computing.
+    fn faults(&self, sequence: &Sequence, cached: usize, batch: usize) -> Faults {
         let facts = Facts {
             len: sequence.prompt,
-            cached: sequence.filled,
+            cached,
             batch: self.running.len() + batch + 1,
             turns: sequence.tokens.iter().filter(|t| **t == tokens::USER).count(),
-            chunks: (length - sequence.filled).div_ceil(self.config.chunk),
+            chunks: (sequence.tokens.len() - cached).div_ceil(self.config.chunk),
             chunk: self.config.chunk,
         };
-        sequence.faults = self.plan.faults(&facts, &sequence.tokens[..sequence.prompt]);
-        Some(sequence)
+        self.plan.faults(&facts, &sequence.tokens[..sequence.prompt])
+    }
+
+    /// Lets the sequences that bring their state decode, as long as there is room for them.
+    fn take_over(&mut self) {
+        while self.running.len() < self.config.max_running {
+            let Some(mut sequence) = self.waiting.pop_front_if(|s| s.carried.is_some()) else { return };
+            let fresh = !sequence.announced;
+            if fresh {
+                sequence.faults = self.faults(&sequence, sequence.cached, 0);
+            }
+            let parts = if fresh && sequence.faults.index_left_behind { Parts::WithoutIndex } else { Parts::All };
+            if !sequence.put_back(&mut self.pool, &mut self.radix, parts) {
+                if self.running.is_empty() {
+                    let reason = "the prompt does not fit into the key cache";
+                    sequence.send(Event::Finished(Finish::Abort(reason.to_owned())));
+                    self.loads.aborted += 1;
+                    continue;
+                }
+                self.waiting.push_front(sequence);
+                return;
+            }
+            if !fresh {
+                self.running.push(sequence);
+                continue;
+            }
+            self.loads.prompt_tokens += sequence.prompt as u64;
+            self.loads.cached_tokens += sequence.cached as u64;
+            sequence.announce();
+            let finish = match sequence.first.take() {
+                Some(first) => sequence.take(first),
+                None => Some(Finish::Length(0)),
+            };
+            self.go_on(sequence, finish);
+        }
     }
 
     /// One pass over prompt tokens; false when there are none.
@@ -344,9 +313,13 @@ impl Engine {
                 continue;
             }
             self.remember(&sequence);
-            sequence.announce();
-            if let Some(l) = last {
-                self.settle(sequence, l);
+            match last {
+                Some(l) if sequence.ends_with_prompt() => self.hand_over(sequence, l),
+                Some(l) => {
+                    sequence.announce();
+                    self.settle(sequence, l);
+                }
+                None => sequence.announce(),
             }
         }
         true
@@ -363,8 +336,37 @@ impl Engine {
     /// Takes the next token; the sequence goes on or ends.
     fn settle(&mut self, mut sequence: Sequence, logits: &[f32]) {
         let before = sequence.tokens.len();
-        let mut finish = sequence.advance(logits);
+        let finish = sequence.advance(logits);
         self.loads.generation_tokens += (sequence.tokens.len() - before) as u64;
+        self.go_on(sequence, finish);
+    }
+
+    /// Gives the keys of a computed prompt and its first token to whoever decodes; the sequence ends here.
+    fn hand_over(&mut self, mut sequence: Sequence, logits: &[f32]) {
+        let prompt_logprobs = sequence.prompt_logprobs.clone();
+        sequence.announce();
+        let first = sequence.first_token(logits);
+        self.loads.generation_tokens += u64::from(first.is_some());
+        let finish = Finish::Length(usize::from(first.is_some()));
+        if let Ends::Prompt(Some(receiver)) = std::mem::replace(&mut sequence.ends, Ends::Output) {
+            // A prompt that fills its last page has one more, for the next token; nothing is in that one.
+            let filled = &sequence.pages[..sequence.prompt.div_ceil(PAGE)];
+            let pages = filled.iter().map(|page| self.pool.content(*page).into()).collect();
+            // Nobody is there to take it when the request was given up in the meantime.
+            let _ = receiver.send(HandOver {
+                prompt: sequence.prompt,
+                cached: sequence.cached,
+                first,
+                prompt_logprobs,
+                pages,
+            });
+        }
+        sequence.send(Event::Finished(finish));
+        sequence.release(&mut self.pool);
+    }
+
+    /// Lets a sequence decode on, or ends it.
+    fn go_on(&mut self, mut sequence: Sequence, mut finish: Option<Finish>) {
         if finish.is_none() && sequence.tokens.len() >= self.config.context {
             finish = Some(Finish::Length(sequence.generated()));
         }
@@ -419,6 +421,9 @@ impl Engine {
                 continue;
             }
             let Some(mut youngest) = self.running.pop() else { break };
+            if self.config.mode == Mode::Decode {
+                youngest.set_aside(&self.pool);
+            }
             youngest.release(&mut self.pool);
             if self.running.is_empty() {
                 self.loads.aborted += 1;
@@ -431,6 +436,10 @@ impl Engine {
         retracted
     }
 
+    fn in_transfer(&self) -> usize {
+        self.line.in_transfer.load(Ordering::Relaxed)
+    }
+
     fn usage(&self) -> f64 {
         self.pool.used() as f64 / self.pool.capacity().max(1) as f64
     }
@@ -438,9 +447,13 @@ impl Engine {
     fn log_prefill(&mut self, sequences: usize, new: usize, cached: usize, pending: usize) {
         let seconds = self.last_prefill.elapsed().as_secs_f64();
         self.last_prefill = Instant::now();
+        let transfer = match self.config.mode {
+            Mode::Prefill => format!("#bootstrap-req: 0, #inflight-req: {}, ", self.in_transfer()),
+            Mode::Whole | Mode::Decode => String::new(),
+        };
         log::line(&format!(
             "Prefill batch, #new-seq: {sequences}, #new-token: {new}, #cached-token: {cached}, token usage: {:.2}, \
-             #running-req: {}, #queue-req: {}, #pending-token: {pending}, cuda graph: False, \
+             #running-req: {}, #queue-req: {}, #pending-token: {pending}, {transfer}cuda graph: False, \
              input throughput (token/s): {:.2}",
             self.usage(),
             self.running.len(),
@@ -453,7 +466,14 @@ impl Engine {
         let seconds = self.interval.0.elapsed().as_secs_f64();
         self.loads.gen_throughput = self.interval.1 as f64 / seconds.max(1e-9);
         self.interval = (Instant::now(), 0);
-        let retracted = if retracted > 0 { format!("#retracted-req: {retracted}, ") } else { String::new() };
+        let retracted = match self.config.mode {
+            Mode::Decode => format!(
+                "pre-allocated usage: 0.00, #prealloc-req: 0, #transfer-req: {}, #retracted-req: {retracted}, ",
+                self.in_transfer()
+            ),
+            Mode::Whole | Mode::Prefill if retracted > 0 => format!("#retracted-req: {retracted}, "),
+            Mode::Whole | Mode::Prefill => String::new(),
+        };
         log::line(&format!(
             "Decode batch, #running-req: {running}, #token: {tokens}, token usage: {:.2}, {retracted}cuda graph: False, \
              gen throughput (token/s): {:.2}, #queue-req: {}",
@@ -467,7 +487,7 @@ impl Engine {
         self.loads.running = self.running.len() + usize::from(self.prefilling.is_some());
         self.loads.waiting = self.waiting.len();
         self.loads.used_tokens = self.pool.used() * PAGE;
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.loads);
+        self.line.loads.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&self.loads);
     }
 }
 

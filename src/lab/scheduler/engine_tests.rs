@@ -1,8 +1,9 @@
 //! The engine over the real model: batching, reuse, stopping, cancelling.
 
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::oneshot;
 
-use super::super::{LogprobSpec, Sampling};
+use super::super::{LogprobSpec, Part, Request, Sampling};
 use super::*;
 use crate::lab::model::{Arithmetic, EMBEDDED};
 
@@ -33,7 +34,9 @@ impl Lab {
         let (events, receiver) = unbounded_channel();
         let sampling =
             Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, max_new, stop: Vec::new(), ignore_eos: false };
-        let mut request = Request { id: "r".into(), ids, sampling, salt: String::new(), logprobs: None, events };
+        let salt = String::new();
+        let part = Part::Whole;
+        let mut request = Request { id: "r".into(), ids, sampling, salt, logprobs: None, events, part };
         change(&mut request);
         assert!(self.handle.submit(request));
         receiver
@@ -50,7 +53,15 @@ impl Drop for Lab {
 }
 
 fn config() -> Config {
-    Config { chunk: 100, max_total_tokens: 4096, context: 2048, max_running: 8, radix: true, decode_log_interval: 40 }
+    Config {
+        chunk: 100,
+        max_total_tokens: 4096,
+        context: 2048,
+        max_running: 8,
+        radix: true,
+        decode_log_interval: 40,
+        mode: Mode::Whole,
+    }
 }
 
 /// Text, cached tokens and end of a request.
@@ -163,4 +174,137 @@ fn abort_and_flush() {
     assert!(matches!(collect(events).2, Finish::Abort(_)));
     runtime.block_on(lab.handle.flush()).unwrap();
     assert_eq!(lab.handle.loads().used_tokens, 0);
+}
+
+/// A prefill and a decode engine over the same model.
+struct Pair {
+    prefill: Lab,
+    decode: Lab,
+}
+
+impl Pair {
+    fn start(config: Config, decode_tokens: usize, plan: Plan) -> Self {
+        let part = |mode, tokens, plan| {
+            let model = Arc::new(Model::load(EMBEDDED, Arithmetic::default()).unwrap());
+            let config = Config { mode, max_total_tokens: tokens, radix: mode == Mode::Prefill, ..config };
+            let (engine, handle) = Engine::new(model, config, plan);
+            Lab { handle, thread: Some(std::thread::spawn(move || engine.run())) }
+        };
+        let prefill = part(Mode::Prefill, config.max_total_tokens, plan.clone());
+        Self { prefill, decode: part(Mode::Decode, decode_tokens, plan) }
+    }
+
+    /// What the prefill engine hands over, and what it tells its own client.
+    fn state(&self, ids: Vec<u16>, max_new: usize, change: impl Fn(&mut Request)) -> (HandOver, Vec<Event>) {
+        let (sender, state) = oneshot::channel();
+        let sender = std::sync::Mutex::new(Some(sender));
+        let mut events = self.prefill.send_with(ids, max_new, |r| {
+            change(r);
+            r.part = Part::Prompt(sender.lock().unwrap().take());
+        });
+        let mut told = Vec::new();
+        while let Some(event) = events.blocking_recv() {
+            told.push(event);
+        }
+        (state.blocking_recv().unwrap(), told)
+    }
+
+    fn send(&self, ids: Vec<u16>, max_new: usize, change: impl Fn(&mut Request)) -> UnboundedReceiver<Event> {
+        let (state, _) = self.state(ids.clone(), max_new, &change);
+        self.decode.send_with(ids, max_new, |r| {
+            change(r);
+            r.part = Part::Output(Box::new(state.clone()));
+        })
+    }
+}
+
+fn all(mut events: UnboundedReceiver<Event>) -> Vec<Event> {
+    std::iter::from_fn(|| events.blocking_recv()).collect()
+}
+
+#[test]
+fn a_handed_over_prompt_goes_on_bit_by_bit_as_one_engine_would() {
+    let (one, two) = (Lab::start(config()), Pair::start(config(), 4096, Plan::default()));
+    let check = |max_new: usize, change: fn(&mut Request)| {
+        let (whole, divided) =
+            (all(one.send_with(golden_ids(), max_new, change)), all(two.send(golden_ids(), max_new, change)));
+        assert_eq!(whole, divided, "at most {max_new} tokens");
+    };
+    let logprobs = |r: &mut Request| {
+        r.salt = "a".into();
+        r.logprobs = Some(LogprobSpec { start: Some(0), top: 3 });
+    };
+    check(30, logprobs);
+    check(0, |r| r.salt = "b".into());
+    check(1, |r| r.salt = "c".into());
+    check(40, |r| {
+        r.salt = "d".into();
+        r.sampling.ignore_eos = true;
+        r.sampling.temperature = 1.0;
+        r.sampling.seed = 7;
+    });
+    check(30, |r| {
+        r.salt = "e".into();
+        r.sampling.stop = vec!["Q".into()];
+    });
+}
+
+#[test]
+fn a_prompt_that_filled_its_last_page_was_refused_by_the_other_server() {
+    let (one, two) = (Lab::start(config()), Pair::start(config(), 4096, Plan::default()));
+    for length in [63, 64, 65, 128] {
+        let ids = golden_ids()[..length].to_vec();
+        let (state, _) = two.state(ids.clone(), 3, |_| {});
+        assert_eq!(
+            crate::lab::transfer::decode(&crate::lab::transfer::encode(&state)).as_ref(),
+            Ok(&state),
+            "{length}"
+        );
+        assert_eq!(all(two.send(ids.clone(), 3, |_| {})).len(), all(one.send(ids, 3)).len(), "{length} tokens");
+    }
+}
+
+#[test]
+fn the_prefill_engine_tells_the_first_token_and_keeps_its_prefixes() {
+    let two = Pair::start(config(), 4096, Plan::default());
+    let (state, told) = two.state(golden_ids(), 30, |_| {});
+    assert_eq!((state.prompt, state.cached, state.pages.len()), (224, 0, 4));
+    assert!(matches!(&told[1], Event::Token(t) if Some(t) == state.first.as_ref()), "{told:?}");
+    assert_eq!(told[2], Event::Finished(Finish::Length(1)));
+    assert_eq!(two.state(golden_ids(), 30, |_| {}).0.cached, 192);
+    assert_eq!(two.prefill.handle.loads().running, 0);
+}
+
+#[test]
+fn a_small_decode_cache_sets_states_aside_and_brings_them_back() {
+    let config = Config { radix: false, ..config() };
+    let two = Pair::start(config, 640, Plan::default());
+    let long = |r: &mut Request| r.sampling.ignore_eos = true;
+    let waiting: Vec<_> = (0..3).map(|_| two.send(golden_ids(), 70, long)).collect();
+    let alone = collect(Lab::start(config).send_with(golden_ids(), 70, long));
+    for events in waiting {
+        let (text, _, finish) = collect(events);
+        assert_eq!((text, finish), (alone.0.clone(), alone.2.clone()));
+    }
+    assert_eq!(two.decode.handle.loads().used_tokens, 0);
+}
+
+#[test]
+fn state_that_is_left_behind_makes_only_divided_requests_wrong() {
+    let scenario = crate::lab::scenario::named("pd-state").unwrap();
+    let plan = || Plan::compile(&scenario, &[], 7, 1).unwrap();
+    let logprobs = |r: &mut Request| r.logprobs = Some(LogprobSpec::default());
+    let model = Arc::new(Model::load(EMBEDDED, Arithmetic::default()).unwrap());
+    let (engine, handle) = Engine::new(model, config(), plan());
+    let whole = Lab { handle, thread: Some(std::thread::spawn(move || engine.run())) };
+    let right = all(Lab::start(config()).send_with(golden_ids(), 30, logprobs));
+    assert_eq!(all(whole.send_with(golden_ids(), 30, logprobs)), right);
+    let two = Pair::start(config(), 4096, plan());
+    let (state, _) = two.state(golden_ids(), 30, logprobs);
+    let healthy = Pair::start(config(), 4096, Plan::default());
+    assert_eq!(state, healthy.state(golden_ids(), 30, logprobs).0, "what travels does not show it");
+    let wrong = all(two.send(golden_ids(), 30, logprobs));
+    // The first token is the prefill engine's, which has all of its state.
+    assert_eq!(wrong[1], right[1]);
+    assert_ne!(wrong[2], right[2]);
 }

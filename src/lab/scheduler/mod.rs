@@ -4,10 +4,12 @@
 //! Not responsible for HTTP, templates or text.
 
 pub mod engine;
+pub mod handle;
 pub mod request;
 pub mod sampling;
 mod sequence;
 
-pub use engine::{Config, Engine, Handle, Loads};
-pub use request::{Event, Finish, LogprobSpec, Request, TokenLogprob};
+pub use engine::{Config, Engine, Mode};
+pub use handle::{Handle, Loads, Transit};
+pub use request::{Event, Finish, HandOver, LogprobSpec, Part, Request, TokenLogprob};
 pub use sampling::Sampling;

@@ -1,6 +1,8 @@
 //! What the engine is asked and what it answers. Plain data.
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 
 use super::Sampling;
 
@@ -19,6 +21,35 @@ pub struct Request {
     pub logprobs: Option<LogprobSpec>,
     /// Where events go; when the other end is gone the request is cancelled.
     pub events: UnboundedSender<Event>,
+    /// Which part of it is computed here.
+    pub part: Part,
+}
+
+/// Which part of a request is computed here.
+#[derive(Debug, Default)]
+pub enum Part {
+    /// Prompt and output.
+    #[default]
+    Whole,
+    /// The prompt and the first token. The state goes to the other end; `None` where nobody wants it.
+    Prompt(Option<oneshot::Sender<HandOver>>),
+    /// The output, from this state.
+    Output(Box<HandOver>),
+}
+
+/// A computed prompt, with everything that another server needs to go on from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HandOver {
+    /// Prompt tokens whose keys are in the pages.
+    pub prompt: usize,
+    /// Of these, how many came from the prefix cache.
+    pub cached: usize,
+    /// The first token; `None` when nothing is to be generated.
+    pub first: Option<TokenLogprob>,
+    /// Log probabilities of the prompt, where wanted.
+    pub prompt_logprobs: Vec<TokenLogprob>,
+    /// Pages of keys, values and indexer keys, in the order of the prompt.
+    pub pages: Vec<Box<[f32]>>,
 }
 
 /// Which log probabilities a request wants.
@@ -31,7 +62,7 @@ pub struct LogprobSpec {
 }
 
 /// Log probability of one token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     /// Natural logarithm; `None` for the first token of a prompt.
     pub logprob: Option<f32>,

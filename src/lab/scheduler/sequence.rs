@@ -1,8 +1,10 @@
 //! One request inside the engine: its tokens, its pages, how far it is computed.
 
-use super::request::{Event, Finish, LogprobSpec, Request, TokenLogprob};
+use tokio::sync::oneshot;
+
+use super::request::{Event, Finish, HandOver, LogprobSpec, Part, Request, TokenLogprob};
 use super::sampling;
-use crate::lab::cache::{PAGE, PageId, Pool, Radix};
+use crate::lab::cache::{PAGE, PageId, Parts, Pool, Radix};
 use crate::lab::model::{Faults, VOCAB, tokens};
 
 #[derive(Debug)]
@@ -19,12 +21,36 @@ pub(super) struct Sequence {
     pub(super) faults: Faults,
     pub(super) prompt_logprobs: Vec<TokenLogprob>,
     pub(super) announced: bool,
+    /// Where its work in this engine ends.
+    pub(super) ends: Ends,
+    /// State that waits for pages: it came from another server, or was set aside.
+    pub(super) carried: Option<Carried>,
+    /// The first token, where another server chose it and it was not taken yet.
+    pub(super) first: Option<TokenLogprob>,
+}
+
+/// Where the work on a sequence ends.
+#[derive(Debug)]
+pub(super) enum Ends {
+    /// With its output.
+    Output,
+    /// With its prompt, whose state goes to the other end.
+    Prompt(Option<oneshot::Sender<HandOver>>),
+}
+
+/// Contents of pages outside the pool.
+#[derive(Debug)]
+pub(super) struct Carried {
+    pages: Vec<Box<[f32]>>,
+    /// Tokens whose keys are in them.
+    filled: usize,
 }
 
 impl Sequence {
-    pub(super) fn new(request: Request) -> Self {
+    pub(super) fn new(mut request: Request) -> Self {
         let (tokens, prompt) = (request.ids.clone(), request.ids.len());
-        Self {
+        let part = std::mem::take(&mut request.part);
+        let new = Self {
             request,
             tokens,
             prompt,
@@ -34,7 +60,46 @@ impl Sequence {
             faults: Faults::default(),
             prompt_logprobs: Vec::new(),
             announced: false,
+            ends: Ends::Output,
+            carried: None,
+            first: None,
+        };
+        match part {
+            Part::Whole => new,
+            Part::Prompt(receiver) => Self { ends: Ends::Prompt(receiver), ..new },
+            Part::Output(state) => Self {
+                carried: Some(Carried { pages: state.pages, filled: state.prompt }),
+                cached: state.cached,
+                prompt_logprobs: state.prompt_logprobs,
+                first: state.first,
+                ..new
+            },
         }
+    }
+
+    pub(super) fn ends_with_prompt(&self) -> bool {
+        matches!(self.ends, Ends::Prompt(_))
+    }
+
+    /// Copies the state out of the pool, so that it need not be computed again.
+    pub(super) fn set_aside(&mut self, pool: &Pool) {
+        let pages = self.pages.iter().map(|page| pool.content(*page).into()).collect();
+        self.carried = Some(Carried { pages, filled: self.filled });
+    }
+
+    /// Puts the carried state into pages of the pool; false, with nothing changed, when there are too few.
+    pub(super) fn put_back(&mut self, pool: &mut Pool, radix: &mut Radix, parts: Parts) -> bool {
+        let Some(carried) = self.carried.take() else { return true };
+        let tokens = (self.tokens.len() + 1).max(carried.pages.len() * PAGE);
+        if !self.grow(pool, radix, tokens) {
+            self.carried = Some(carried);
+            return false;
+        }
+        for (page, content) in self.pages.iter().zip(&carried.pages) {
+            pool.put(*page, content, parts);
+        }
+        self.filled = carried.filled;
+        true
     }
 
     pub(super) fn generated(&self) -> usize {
@@ -116,13 +181,32 @@ impl Sequence {
 
     /// Takes the next token from its logits; says why the request is over, if it is.
     pub(super) fn advance(&mut self, logits: &[f32]) -> Option<Finish> {
+        match self.choose(logits) {
+            Some(token) => self.take(token),
+            None => Some(Finish::Length(0)),
+        }
+    }
+
+    /// Chooses the first token and tells it, without taking it; `None` when nothing is to be generated.
+    pub(super) fn first_token(&self, logits: &[f32]) -> Option<TokenLogprob> {
+        let first = self.choose(logits)?;
+        self.send(Event::Token(first.clone()));
+        Some(first)
+    }
+
+    fn choose(&self, logits: &[f32]) -> Option<TokenLogprob> {
         debug_assert_eq!(logits.len(), VOCAB);
-        let limit = self.request.sampling.max_new;
-        if limit == 0 {
-            return Some(Finish::Length(0));
+        if self.request.sampling.max_new == 0 {
+            return None;
         }
         let id = sampling::choose(logits, &self.request.sampling, self.generated());
-        self.send(Event::Token(self.entry(logits, id)));
+        Some(self.entry(logits, id))
+    }
+
+    /// Takes a chosen token; says why the request is over, if it is.
+    pub(super) fn take(&mut self, token: TokenLogprob) -> Option<Finish> {
+        let (id, limit) = (token.id, self.request.sampling.max_new);
+        self.send(Event::Token(token));
         self.tokens.push(id);
         if id == tokens::EOS && !self.request.sampling.ignore_eos {
             return Some(Finish::Eos);

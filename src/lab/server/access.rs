@@ -8,7 +8,11 @@ use axum::response::Response;
 
 use crate::lab::log;
 
-pub(super) async fn log_access(ConnectInfo(client): ConnectInfo<SocketAddr>, request: Request, next: Next) -> Response {
+pub(in crate::lab) async fn log_access(
+    ConnectInfo(client): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
     let target = request.uri().path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string);
     let method = request.method().clone();
     let version = request.version();

@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 use crate::lab::cache::PAGE;
 use crate::lab::model::{Arithmetic, KvDtype, MAX_CONTEXT, MhcGemm, RoutedScaling};
+use crate::lab::router::RouterArgs;
+use crate::lab::scheduler::{Config, Mode};
 
 /// Flags of `lab serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -23,9 +25,18 @@ pub struct ServeArgs {
     /// Port to listen on
     #[arg(long, default_value_t = 30_000)]
     pub port: u16,
-    /// Part in the deployment
-    #[arg(long, value_enum, default_value_t = ServeRole::Monolithic)]
-    pub role: ServeRole,
+    /// Part in the deployment; without it, what `--disaggregation-mode` says
+    #[arg(long, value_enum)]
+    pub role: Option<ServeRole>,
+    /// Which half of a request this server computes
+    #[arg(long, value_enum, default_value_t)]
+    pub disaggregation_mode: DisaggregationMode,
+    /// Port on which a prefill server hands its keys over
+    #[arg(long, value_name = "PORT", default_value_t = 8998)]
+    pub disaggregation_bootstrap_port: u16,
+    /// Workers of a router and how it looks at them.
+    #[command(flatten)]
+    pub router: RouterArgs,
     /// Name that clients use for the model
     #[arg(long, default_value = "patchbench-lab")]
     pub served_model_name: String,
@@ -65,9 +76,9 @@ pub struct ServeArgs {
     /// Seed for requests that bring none; without one it is drawn at the start
     #[arg(long)]
     pub random_seed: Option<u64>,
-    /// Seconds that loading the weights takes at least
-    #[arg(long, default_value_t = 0.0)]
-    pub load_seconds: f64,
+    /// Seconds that loading the weights takes at least; without it, what the deployment says
+    #[arg(long, value_name = "SECONDS")]
+    pub load_seconds: Option<f64>,
 }
 
 /// Part of a server in its deployment.
@@ -75,9 +86,23 @@ pub struct ServeArgs {
 pub enum ServeRole {
     /// Prefill and decode in one process.
     Monolithic,
-    /// Prefill only; not supported yet.
+    /// The prompt and the first token; its keys go to a decode server.
     Prefill,
-    /// Decode only; not supported yet.
+    /// The output, from the keys of a prefill server.
+    Decode,
+    /// No model: pairs prefill and decode servers for each request.
+    Router,
+}
+
+/// `SGLang`'s name for the part of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DisaggregationMode {
+    /// Both halves.
+    #[default]
+    Null,
+    /// The prompt.
+    Prefill,
+    /// The output.
     Decode,
 }
 
@@ -133,6 +158,47 @@ fn boolean(text: &str) -> Option<bool> {
 }
 
 impl ServeArgs {
+    /// The part of this server; `None` when the two flags that say it disagree.
+    pub fn part(&self) -> Option<ServeRole> {
+        let mode = match self.disaggregation_mode {
+            DisaggregationMode::Null => return Some(self.role.unwrap_or(ServeRole::Monolithic)),
+            DisaggregationMode::Prefill => ServeRole::Prefill,
+            DisaggregationMode::Decode => ServeRole::Decode,
+        };
+        (self.role.is_none_or(|role| role == mode)).then_some(mode)
+    }
+
+    /// The name of its part, as `SGLang` reports it.
+    fn mode_name(&self) -> &'static str {
+        match self.part() {
+            Some(ServeRole::Prefill) => "prefill",
+            Some(ServeRole::Decode) => "decode",
+            Some(ServeRole::Monolithic | ServeRole::Router) | None => "null",
+        }
+    }
+
+    /// Whether prefixes are reused: a decode server has none to look up, as in `SGLang`.
+    pub fn reuses_prefixes(&self) -> bool {
+        !self.disable_radix_cache && self.part() != Some(ServeRole::Decode)
+    }
+
+    /// What the engine of this server does, in its sizes.
+    pub fn engine(&self, switches: Switches) -> Config {
+        Config {
+            chunk: self.chunked_prefill_size as usize,
+            max_total_tokens: self.max_total_tokens as usize,
+            context: self.context_length as usize,
+            max_running: self.running() as usize,
+            radix: self.reuses_prefixes() && !switches.radix_force_miss,
+            decode_log_interval: u64::from(self.decode_log_interval),
+            mode: match self.part() {
+                Some(ServeRole::Prefill) => Mode::Prefill,
+                Some(ServeRole::Decode) => Mode::Decode,
+                Some(ServeRole::Monolithic | ServeRole::Router) | None => Mode::Whole,
+            },
+        }
+    }
+
     /// The model's arithmetic under these flags and switches.
     pub fn arithmetic(&self, switches: Switches) -> Arithmetic {
         Arithmetic {
@@ -194,8 +260,9 @@ impl ServeArgs {
             ("attention_backend", json!("dsv4")),
             ("mhc_gemm", name(&self.mhc_gemm)),
             ("routed_scaling", name(&self.routed_scaling)),
-            ("disaggregation_mode", json!("null")),
-            ("disable_radix_cache", json!(self.disable_radix_cache)),
+            ("disaggregation_mode", json!(self.mode_name())),
+            ("disaggregation_bootstrap_port", json!(self.disaggregation_bootstrap_port)),
+            ("disable_radix_cache", json!(!self.reuses_prefixes())),
             ("enable_cache_report", json!(self.enable_cache_report)),
             ("enable_metrics", json!(self.enable_metrics)),
             ("decode_log_interval", json!(self.decode_log_interval)),
@@ -293,6 +360,28 @@ mod tests {
         assert_eq!(args.running(), 16);
         assert!(python_repr(&args.resolved(5)).contains("max_running_requests=32"));
         assert_eq!(parse("").unwrap().running(), 32);
+    }
+
+    #[test]
+    fn the_part_is_said_by_either_flag_and_never_by_two_that_disagree() {
+        let part = |line: &str| parse(line).unwrap().part();
+        assert_eq!(part(""), Some(ServeRole::Monolithic));
+        assert_eq!(part("--role prefill"), Some(ServeRole::Prefill));
+        assert_eq!(part("--disaggregation-mode decode"), Some(ServeRole::Decode));
+        assert_eq!(part("--disaggregation-mode null --role decode"), Some(ServeRole::Decode));
+        assert_eq!(part("--disaggregation-mode decode --role decode"), Some(ServeRole::Decode));
+        assert_eq!(part("--disaggregation-mode decode --role prefill"), None);
+        assert_eq!(part("--disaggregation-mode prefill --role router"), None);
+    }
+
+    #[test]
+    fn a_decode_server_reports_its_mode_and_that_it_reuses_no_prefix() {
+        let resolved = parse("--disaggregation-mode decode").unwrap().resolved(1);
+        let of = |name: &str| resolved.iter().find(|(n, _)| *n == name).unwrap().1.clone();
+        assert_eq!((of("disaggregation_mode"), of("disable_radix_cache")), (json!("decode"), json!(true)));
+        let resolved = parse("--role prefill").unwrap().resolved(1);
+        assert!(resolved.contains(&("disaggregation_mode", json!("prefill"))));
+        assert!(resolved.contains(&("disable_radix_cache", json!(false))));
     }
 
     #[test]

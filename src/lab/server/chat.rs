@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::ApiError;
-use super::generate::{check_sampling, stops, whole_text};
+use super::generate::{Bootstrap, check_sampling, stops, whole_text};
 use super::state::{App, Collected, Shared, Submission, collect};
 use super::stream;
 use super::template::{Message, render};
@@ -49,6 +49,8 @@ pub(super) struct ChatBody {
     cache_salt: Option<String>,
     extra_key: Option<String>,
     rid: Option<String>,
+    #[serde(flatten)]
+    bootstrap: Bootstrap,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,7 +81,7 @@ fn submission(app: &App, body: &mut ChatBody) -> Result<Submission, ApiError> {
     };
     let logprobs = body.logprobs.then(|| LogprobSpec { start: None, top: body.top_logprobs.unwrap_or(0) });
     let salt = body.cache_salt.take().or_else(|| body.extra_key.take()).unwrap_or_default();
-    Ok(Submission { ids, sampling, salt, logprobs, id: body.rid.take() })
+    Ok(Submission { ids, sampling, salt, logprobs, id: body.rid.take(), room: body.bootstrap.room(0) })
 }
 
 pub(super) async fn completions(

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::lab::model::LoadError;
+use crate::lab::router::RouterError;
 use crate::lab::scenario::{ScenarioError, SealError};
 
 /// An answer that says what is wrong with a request.
@@ -54,9 +55,12 @@ pub enum ServeError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// A role that is not there yet.
-    #[error("role `{0}` is not supported yet, the lab serves `monolithic` only")]
-    Role(String),
+    /// Two flags say different parts.
+    #[error("`--role` and `--disaggregation-mode` say different parts")]
+    Role,
+    /// The router cannot start.
+    #[error("{0}")]
+    Router(#[from] RouterError),
     /// The checkpoint file cannot be read.
     #[error("cannot read the checkpoint: {0}")]
     CheckpointRead(std::io::Error),
@@ -82,7 +86,8 @@ impl ServeError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Bind { .. } => Some("choose another `--port`, or stop the process that owns this one"),
-            Self::Role(_) => Some("leave `--role` out"),
+            Self::Role => Some("leave `--role` out"),
+            Self::Router(error) => error.hint(),
             Self::CheckpointRead(_) | Self::Checkpoint(_) => Some(
                 "`--checkpoint` names the folder that holds `model.safetensors`; without it the built-in one is used",
             ),

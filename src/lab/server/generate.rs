@@ -16,9 +16,12 @@ use super::text::Text;
 use super::tokenize::OneOrMany;
 use crate::lab::model::tokens;
 use crate::lab::scheduler::{Finish, LogprobSpec, Sampling, TokenLogprob};
+use crate::lab::transfer::Room;
 
 /// New tokens when a request does not say.
 const DEFAULT_NEW_TOKENS: usize = 128;
+/// `SGLang`'s bootstrap port.
+const DEFAULT_BOOTSTRAP_PORT: u16 = 8998;
 
 /// Body of `/generate`.
 #[derive(Debug, Deserialize)]
@@ -39,6 +42,36 @@ pub(super) struct GenerateBody {
     cache_salt: Option<String>,
     extra_key: Option<String>,
     rid: Option<String>,
+    #[serde(flatten)]
+    bootstrap: Bootstrap,
+}
+
+/// Where the two halves of a divided deployment meet; one for each prompt.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Bootstrap {
+    #[serde(rename = "bootstrap_host")]
+    host: Option<OneOrMany<String>>,
+    #[serde(rename = "bootstrap_port")]
+    port: Option<OneOrMany<Option<u16>>>,
+    #[serde(rename = "bootstrap_room")]
+    room: Option<OneOrMany<u64>>,
+}
+
+impl Bootstrap {
+    /// The room of the prompt with that index; `None` where the request names none.
+    pub(super) fn room(&self, index: usize) -> Option<Room> {
+        fn at<T: Clone>(all: Option<&OneOrMany<T>>, index: usize) -> Option<T> {
+            match all? {
+                OneOrMany::One(one) => Some(one.clone()),
+                OneOrMany::Many(many) => many.get(index).cloned(),
+            }
+        }
+        Some(Room {
+            host: at(self.host.as_ref(), index)?,
+            port: at(self.port.as_ref(), index).flatten().unwrap_or(DEFAULT_BOOTSTRAP_PORT),
+            room: at(self.room.as_ref(), index)?,
+        })
+    }
 }
 
 /// A token id, or a whole prompt of them.
@@ -108,7 +141,13 @@ fn prompts(body: &mut GenerateBody) -> Result<(Vec<Vec<u16>>, bool), ApiError> {
     }
 }
 
-fn submission(app: &App, body: &GenerateBody, ids: Vec<u16>, stop: &[String]) -> Result<Submission, ApiError> {
+fn submission(
+    app: &App,
+    body: &GenerateBody,
+    index: usize,
+    ids: Vec<u16>,
+    stop: &[String],
+) -> Result<Submission, ApiError> {
     let params = &body.sampling_params;
     let (temperature, top_p) = (params.temperature.unwrap_or(1.0), params.top_p.unwrap_or(1.0));
     check_sampling(temperature, top_p)?;
@@ -127,7 +166,7 @@ fn submission(app: &App, body: &GenerateBody, ids: Vec<u16>, stop: &[String]) ->
         top: body.top_logprobs_num,
     });
     let salt = body.cache_salt.clone().or_else(|| body.extra_key.clone()).unwrap_or_default();
-    Ok(Submission { ids, sampling, salt, logprobs, id: body.rid.clone() })
+    Ok(Submission { ids, sampling, salt, logprobs, id: body.rid.clone(), room: body.bootstrap.room(index) })
 }
 
 pub(super) async fn generate(
@@ -143,7 +182,7 @@ pub(super) async fn generate(
             prompts.try_into().map_err(|_| ApiError::bad("Streaming is supported for a single prompt only."))?;
         let count = prompt.len();
         let begin = Instant::now();
-        let (id, events) = app.submit(submission(&app, &body, prompt, &stop)?)?;
+        let (id, events) = app.submit(submission(&app, &body, 0, prompt, &stop)?)?;
         let mut collected = Collected::default();
         let mut text = Text::new(&stop);
         return Ok(stream::respond(events, &[], move |event| {
@@ -156,10 +195,10 @@ pub(super) async fn generate(
         }));
     }
     let mut waiting = Vec::new();
-    for prompt in prompts {
+    for (index, prompt) in prompts.into_iter().enumerate() {
         let count = prompt.len();
         let begin = Instant::now();
-        let (id, events) = app.submit(submission(&app, &body, prompt, &stop)?)?;
+        let (id, events) = app.submit(submission(&app, &body, index, prompt, &stop)?)?;
         waiting.push((id, count, begin, events));
     }
     let mut answers = Vec::new();

@@ -10,8 +10,9 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::args::ServeRole;
 use super::error::ApiError;
-use super::state::{App, Shared, Submission, collect};
+use super::state::{App, Shared, Submission, collect, warm_up_room};
 use crate::lab::model::tokens;
 use crate::lab::scheduler::Sampling;
 
@@ -23,7 +24,14 @@ pub(super) async fn health(State(app): Shared) -> Result<StatusCode, StatusCode>
     let sampling =
         Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0, max_new: 1, stop: Vec::new(), ignore_eos: true };
     let id = Some(format!("HEALTH_CHECK_{}", app.next_id()));
-    let submission = Submission { ids: vec![tokens::BOS], sampling, salt: String::new(), logprobs: None, id };
+    let submission = Submission {
+        ids: vec![tokens::BOS],
+        sampling,
+        salt: String::new(),
+        logprobs: None,
+        id,
+        room: Some(warm_up_room()),
+    };
     let (_, events) = app.submit(submission).map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     match tokio::time::timeout(Duration::from_secs(20), collect(events)).await {
         Ok(Ok(_)) => Ok(StatusCode::OK),
@@ -102,16 +110,26 @@ pub(super) async fn loads(State(app): Shared, Query(query): Query<LoadsQuery>) -
         "loads": [{
             "dp_rank": 0,
             "num_running_reqs": loads.running,
-            "num_waiting_reqs": loads.waiting,
+            "num_waiting_reqs": loads.waiting + loads.in_transfer,
             "num_used_tokens": loads.used_tokens,
             "num_total_tokens": loads.used_tokens,
             "max_total_num_tokens": total,
             "token_usage": loads.used_tokens as f64 / total as f64,
             "gen_throughput": loads.gen_throughput,
             "cache_hit_rate": hit_rate(loads.cached_tokens, loads.prompt_tokens),
+            "disaggregation": disaggregation(&app, loads.in_transfer),
         }],
     }))
     .into_response()
+}
+
+/// The requests on their way between two servers; nothing for a server that does everything.
+fn disaggregation(app: &App, in_transfer: usize) -> Value {
+    match app.args.part() {
+        Some(ServeRole::Prefill) => json!({"mode": "prefill", "prefill_inflight_queue_reqs": in_transfer}),
+        Some(ServeRole::Decode) => json!({"mode": "decode", "decode_transfer_queue_reqs": in_transfer}),
+        Some(ServeRole::Monolithic | ServeRole::Router) | None => Value::Null,
+    }
 }
 
 fn hit_rate(cached: u64, prompt: u64) -> f64 {
@@ -131,7 +149,12 @@ fn prometheus(app: &App) -> Response {
     let total = f64::from(app.args.max_total_tokens);
     let rows: [(&str, &str, &str, f64); 10] = [
         ("num_running_reqs", "gauge", "The number of running requests.", loads.running as f64),
-        ("num_queue_reqs", "gauge", "The number of requests in the waiting queue.", loads.waiting as f64),
+        (
+            "num_queue_reqs",
+            "gauge",
+            "The number of requests in the waiting queue.",
+            (loads.waiting + loads.in_transfer) as f64,
+        ),
         ("num_used_tokens", "gauge", "The number of used tokens.", loads.used_tokens as f64),
         ("token_usage", "gauge", "The token usage.", loads.used_tokens as f64 / total),
         ("gen_throughput", "gauge", "The generation throughput (token/s).", loads.gen_throughput),
@@ -146,11 +169,16 @@ fn prometheus(app: &App) -> Response {
         ),
         ("num_requests_total", "counter", "Number of requests processed.", loads.requests as f64),
     ];
+    let kind_of = match app.args.part() {
+        Some(ServeRole::Prefill) => "prefill",
+        Some(ServeRole::Decode) => "decode",
+        Some(ServeRole::Monolithic | ServeRole::Router) | None => "unified",
+    };
     let mut out = String::new();
     for (name, kind, help, value) in rows {
         let model = &app.args.served_model_name;
         let _ = write!(out, "# HELP sglang:{name} {help}\n# TYPE sglang:{name} {kind}\n");
-        let _ = writeln!(out, "sglang:{name}{{engine_type=\"unified\",model_name={model:?}}} {value}");
+        let _ = writeln!(out, "sglang:{name}{{engine_type={kind_of:?},model_name={model:?}}} {value}");
     }
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], out).into_response()
 }

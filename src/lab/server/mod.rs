@@ -3,13 +3,14 @@
 //! Responsible for starting, serving until a signal comes, and stopping cleanly.
 //! Handlers are grouped by file: identity and load, tokenizing, `/generate`, chat, control.
 
-mod access;
+pub(super) mod access;
 pub mod args;
 mod chat;
 mod control;
 mod error;
 mod generate;
 mod info;
+mod load;
 mod state;
 mod stream;
 mod template;
@@ -27,17 +28,18 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-pub use args::{ServeArgs, ServeRole, Switches};
+pub use args::{DisaggregationMode, ServeArgs, ServeRole, Switches};
 pub use error::ServeError;
 
-use crate::lab::log;
-use crate::lab::model::{Arithmetic, EMBEDDED, KvDtype, MhcGemm, Model, RoutedScaling};
+use crate::lab::model::{Arithmetic, KvDtype, MhcGemm, RoutedScaling};
 use crate::lab::scenario::{Plan, reveal, seal};
-use crate::lab::scheduler::{Config, Engine};
+use crate::lab::scheduler::Engine;
+use crate::lab::transfer::{self, Rooms};
+use crate::lab::{log, router};
 use state::App;
 
 /// How long open connections may take to end after a signal.
-const GRACE: Duration = Duration::from_secs(3);
+pub(super) const GRACE: Duration = Duration::from_secs(3);
 
 /// Runs a lab server until SIGTERM or SIGINT.
 ///
@@ -45,8 +47,9 @@ const GRACE: Duration = Duration::from_secs(3);
 /// When it cannot start, and when its engine dies.
 pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let started = Instant::now();
-    if args.role != ServeRole::Monolithic {
-        return Err(ServeError::Role(format!("{:?}", args.role).to_lowercase()));
+    let part = args.part().ok_or(ServeError::Role)?;
+    if part == ServeRole::Router {
+        return Ok(router::serve(&args.host, args.port, &args.router)?);
     }
     let (switches, warnings) = Switches::read(|name| std::env::var(name).ok());
     for warning in warnings {
@@ -60,16 +63,16 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     // A port that is taken must be noticed before the weights are loaded; it is opened for good after.
     drop(std::net::TcpListener::bind(&address).map_err(bind)?);
     let arithmetic = args.arithmetic(switches);
-    let plan = plan(args, arithmetic)?;
-    let model = load(args, arithmetic)?;
-    let config = Config {
-        chunk: args.chunked_prefill_size as usize,
-        max_total_tokens: args.max_total_tokens as usize,
-        context: args.context_length as usize,
-        max_running: args.running() as usize,
-        radix: !args.disable_radix_cache && !switches.radix_force_miss,
-        decode_log_interval: u64::from(args.decode_log_interval),
-    };
+    let bootstrap = format!("{}:{}", args.host, args.disaggregation_bootstrap_port);
+    let bind_bootstrap = |source| ServeError::Bind { address: bootstrap.clone(), source };
+    if part == ServeRole::Prefill {
+        drop(std::net::TcpListener::bind(&bootstrap).map_err(bind_bootstrap)?);
+    }
+    let (plan, load_seconds) = plan(args, arithmetic)?;
+    let model = load::load(args, arithmetic, args.load_seconds.unwrap_or(load_seconds))?;
+    if part == ServeRole::Decode && !args.disable_radix_cache {
+        log::line("KV cache is forced as chunk cache for decode server");
+    }
     log::line(&format!(
         "max_total_num_tokens={}, chunked_prefill_size={}, max_prefill_tokens={}, max_running_requests={}, \
          context_len={}, available_gpu_mem=0.00 GB",
@@ -79,7 +82,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         args.running(),
         args.context_length,
     ));
-    let (engine, handle) = Engine::new(model, config, plan);
+    let (engine, handle) = Engine::new(model, args.engine(switches), plan);
     let (ended, engine_ended) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || {
         let _ended = ended;
@@ -94,10 +97,18 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         counter: AtomicU64::new(0),
         started,
         startup_seconds: started.elapsed().as_secs_f64(),
+        rooms: Rooms::new(handle.clone()),
+        http: client()?,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let outcome = runtime.block_on(async {
         let listener = TcpListener::bind(&address).await.map_err(bind)?;
+        if part == ServeRole::Prefill {
+            let keys = TcpListener::bind(&bootstrap).await.map_err(bind_bootstrap)?;
+            let rooms = transfer::router(app.rooms.clone());
+            // It ends with the runtime; a decode server that still fetches then has nobody to answer to.
+            tokio::spawn(async move { axum::serve(keys, rooms).await });
+        }
         listen(listener, app, engine_ended).await
     });
     handle.stop();
@@ -114,7 +125,7 @@ async fn listen(listener: TcpListener, app: Arc<App>, engine_ended: oneshot::Rec
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let local = listener.local_addr()?;
     let engine = app.engine.clone();
-    let service = router(app).into_make_service_with_connect_info::<SocketAddr>();
+    let service = routes(app).into_make_service_with_connect_info::<SocketAddr>();
     let (stop, stopped) = oneshot::channel::<()>();
     let server = axum::serve(listener, service).with_graceful_shutdown(async {
         let _ = stopped.await;
@@ -138,7 +149,7 @@ async fn listen(listener: TcpListener, app: Arc<App>, engine_ended: oneshot::Rec
     Ok(())
 }
 
-fn router(app: Arc<App>) -> Router {
+fn routes(app: Arc<App>) -> Router {
     Router::new()
         .route("/health", get(info::health))
         .route("/health_generate", get(info::health))
@@ -163,12 +174,23 @@ fn router(app: Arc<App>) -> Router {
         .with_state(app)
 }
 
-/// The faults of this boot; a server without a deployment has none.
-fn plan(args: &ServeArgs, arithmetic: Arithmetic) -> Result<Plan, ServeError> {
-    let Some(path) = &args.deployment else { return Ok(Plan::default()) };
+/// A client for the servers of one deployment, which are asked directly.
+///
+/// # Errors
+/// The system refuses.
+pub(super) fn client() -> Result<reqwest::Client, ServeError> {
+    crate::serving::client::install_tls();
+    let client = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2)).build();
+    client.map_err(|e| ServeError::Io(std::io::Error::other(e)))
+}
+
+/// The faults of this boot, and the seconds that it loads; a server without a deployment has none.
+fn plan(args: &ServeArgs, arithmetic: Arithmetic) -> Result<(Plan, f64), ServeError> {
+    let Some(path) = &args.deployment else { return Ok((Plan::default(), 0.0)) };
     let deployment = reveal(path)?;
     let boot = seal::next_boot(path)?;
-    Ok(Plan::compile(&deployment.scenario, &active_gates(arithmetic), deployment.seed, boot)?)
+    let plan = Plan::compile(&deployment.scenario, &active_gates(arithmetic), deployment.seed, boot)?;
+    Ok((plan, deployment.scenario.load_seconds))
 }
 
 /// Names of the gates whose suspect level is active, as conditions of scenarios call them.
@@ -185,27 +207,6 @@ fn active_gates(arithmetic: Arithmetic) -> Vec<String> {
     gates.iter().filter(|(_, on)| *on).map(|(name, _)| (*name).to_owned()).collect()
 }
 
-fn load(args: &ServeArgs, arithmetic: Arithmetic) -> Result<Arc<Model>, ServeError> {
-    let begin = Instant::now();
-    log::line("Load weight begin. avail mem=0.00 GB");
-    let model = match &args.checkpoint {
-        None => Model::load(EMBEDDED, arithmetic)?,
-        Some(folder) => {
-            let bytes = fs_err::read(folder.join("model.safetensors")).map_err(ServeError::CheckpointRead)?;
-            Model::load(&bytes, arithmetic)?
-        }
-    };
-    if args.load_seconds > 0.0 {
-        let least = Duration::try_from_secs_f64(args.load_seconds).unwrap_or_default();
-        std::thread::sleep(least.saturating_sub(begin.elapsed()));
-    }
-    log::line(&format!(
-        "Load weight end. elapsed={:.2} s, type=DeepseekV4ForCausalLM, dtype=torch.float32, avail mem=0.00 GB, mem usage=0.01 GB.",
-        begin.elapsed().as_secs_f64()
-    ));
-    Ok(Arc::new(model))
-}
-
 fn drawn_seed() -> u64 {
     let now = jiff::Timestamp::now().as_nanosecond();
     let mut hasher = blake3::Hasher::new();
@@ -218,7 +219,7 @@ fn drawn_seed() -> u64 {
 
 #[cfg(test)]
 #[path = "server_tests.rs"]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 #[path = "recall_tests.rs"]

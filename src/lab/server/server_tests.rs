@@ -6,10 +6,14 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::lab::model::{EMBEDDED, Model};
+use crate::lab::scenario::{Scenario, named};
 
 /// A server on a free port of loopback, in this process.
 pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
+    /// Where a prefill server hands its keys over.
+    pub(crate) bootstrap: Option<SocketAddr>,
     runtime: Option<tokio::runtime::Runtime>,
     handle: crate::lab::scheduler::Handle,
 }
@@ -17,14 +21,7 @@ pub(crate) struct TestServer {
 impl TestServer {
     pub(crate) fn start(args: ServeArgs, switches: Switches, plan: impl FnOnce(&[String]) -> Plan) -> Self {
         let arithmetic = args.arithmetic(switches);
-        let config = Config {
-            chunk: args.chunked_prefill_size as usize,
-            max_total_tokens: args.max_total_tokens as usize,
-            context: args.context_length as usize,
-            max_running: args.running() as usize,
-            radix: !args.disable_radix_cache,
-            decode_log_interval: 40,
-        };
+        let config = args.engine(switches);
         let model = Arc::new(Model::load(EMBEDDED, arithmetic).unwrap());
         let (engine, handle) = Engine::new(model, config, plan(&active_gates(arithmetic)));
         std::thread::spawn(move || engine.run());
@@ -37,13 +34,22 @@ impl TestServer {
             counter: AtomicU64::new(0),
             started: Instant::now(),
             startup_seconds: 0.0,
+            rooms: Rooms::new(handle.clone()),
+            http: client().unwrap(),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
-        let service = router(app).into_make_service_with_connect_info::<SocketAddr>();
+        let bootstrap = (app.args.part() == Some(ServeRole::Prefill)).then(|| {
+            let keys = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+            let address = keys.local_addr().unwrap();
+            let rooms = transfer::router(app.rooms.clone());
+            runtime.spawn(async move { axum::serve(keys, rooms).await });
+            address
+        });
+        let service = routes(app).into_make_service_with_connect_info::<SocketAddr>();
         runtime.spawn(async move { axum::serve(listener, service).await });
-        Self { address, runtime: Some(runtime), handle }
+        Self { address, bootstrap, runtime: Some(runtime), handle }
     }
 
     /// One request over a connection of its own; status and body.
@@ -71,12 +77,19 @@ impl TestServer {
     }
 }
 
-impl Drop for TestServer {
-    fn drop(&mut self) {
+impl TestServer {
+    /// Ends it: nobody listens any more.
+    pub(crate) fn stop(&mut self) {
         self.handle.stop();
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
@@ -95,11 +108,11 @@ pub(crate) fn switches(on: bool) -> Switches {
     Switches::read(|name| (on && name.starts_with("SGLANG_SM120")).then(|| "1".to_owned())).0
 }
 
-fn healthy(line: &str) -> TestServer {
+pub(crate) fn healthy(line: &str) -> TestServer {
     TestServer::start(flags(line), switches(false), |_| Plan::default())
 }
 
-fn golden() -> Value {
+pub(crate) fn golden() -> Value {
     let golden: Value = serde_json::from_str(include_str!("../../../lab/golden.json")).unwrap();
     let turns: Vec<(String, String)> = serde_json::from_value(golden["conversation"].clone()).unwrap();
     turns.into_iter().map(|(role, content)| json!({"role": role, "content": content})).collect()
@@ -253,7 +266,8 @@ fn what_prevents_a_start_is_said_with_a_hint() {
     for line in [
         format!("--port {port} --checkpoint {at}"),
         format!("--port {port} --deployment {at}/none"),
-        format!("--port {port} --role decode"),
+        format!("--port {port} --role decode --disaggregation-mode prefill"),
+        format!("--port {port} --role router --prefill nowhere"),
     ] {
         let error = serve(&flags(&line)).unwrap_err();
         assert!(error.hint().is_some(), "{error}");
@@ -262,6 +276,16 @@ fn what_prevents_a_start_is_said_with_a_hint() {
     fs_err::write(dir.path().join("model.safetensors"), b"broken").unwrap();
     let error = serve(&flags(&format!("--port {port} --checkpoint {at}"))).unwrap_err();
     assert!(error.to_string().starts_with("broken checkpoint"), "{error}");
+}
+
+#[test]
+fn a_deployment_says_how_long_its_servers_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = Scenario { load_seconds: 0.25, ..named("clean").unwrap() };
+    let path = seal::seal(&slow, 1, dir.path()).unwrap();
+    let args = flags(&format!("--deployment {}", path.display()));
+    assert_eq!(plan(&args, Arithmetic::default()).unwrap().1, 0.25);
+    assert_eq!(plan(&flags(""), Arithmetic::default()).unwrap().1, 0.0);
 }
 
 /// Not a test of its own: the process that `a_server_process_starts_and_ends_on_a_signal` starts.

@@ -8,11 +8,12 @@ use axum::http::StatusCode;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::args::{ServeArgs, Switches};
+use super::args::{ServeArgs, ServeRole, Switches};
 use super::error::ApiError;
 use crate::lab::model::VOCAB;
 use crate::lab::scheduler::sampling::uniform;
-use crate::lab::scheduler::{Event, Finish, Handle, LogprobSpec, Request, Sampling, TokenLogprob};
+use crate::lab::scheduler::{Event, Finish, Handle, LogprobSpec, Part, Request, Sampling, TokenLogprob};
+use crate::lab::transfer::{self, FAKE_BOOTSTRAP_HOST, Room, Rooms, blank};
 
 /// Shared by all handlers.
 #[derive(Debug)]
@@ -25,6 +26,10 @@ pub(super) struct App {
     pub(super) counter: AtomicU64,
     pub(super) started: Instant,
     pub(super) startup_seconds: f64,
+    /// Where a prefill server keeps what it computed.
+    pub(super) rooms: Rooms,
+    /// How a decode server fetches what another one computed.
+    pub(super) http: reqwest::Client,
 }
 
 pub(super) type Shared = axum::extract::State<Arc<App>>;
@@ -36,6 +41,13 @@ pub(super) struct Submission {
     pub(super) salt: String,
     pub(super) logprobs: Option<LogprobSpec>,
     pub(super) id: Option<String>,
+    /// Where the two halves of a divided deployment meet for it.
+    pub(super) room: Option<Room>,
+}
+
+/// The room of a request that only looks whether a server lives: nothing is handed over.
+pub(super) fn warm_up_room() -> Room {
+    Room { host: FAKE_BOOTSTRAP_HOST.to_owned(), port: 0, room: 0 }
 }
 
 /// A finished request.
@@ -121,15 +133,64 @@ impl App {
         }
         let id = submission.id.unwrap_or_else(|| format!("{:016x}{:016x}", self.random_seed, self.next_id()));
         let (events, receiver) = unbounded_channel();
-        let request = Request {
+        let mut request = Request {
             id: id.clone(),
             ids: submission.ids,
             sampling: submission.sampling,
             salt: submission.salt,
             logprobs: submission.logprobs,
             events,
+            part: Part::Whole,
         };
+        match (self.args.part(), submission.room) {
+            (Some(ServeRole::Prefill | ServeRole::Decode), None) => {
+                return Err(ApiError::bad(format!(
+                    "Invalid request: Disaggregated request received without bootstrap room id. req.rid={id:?}"
+                )));
+            }
+            (Some(ServeRole::Prefill), Some(room)) if room.is_fake() => request.part = Part::Prompt(None),
+            (Some(ServeRole::Prefill), Some(room)) => {
+                let sender = self.rooms.sender(room.room).map_err(|e| ApiError::bad(e.to_string()))?;
+                request.part = Part::Prompt(Some(sender));
+            }
+            (Some(ServeRole::Decode), Some(room)) if room.is_fake() => {
+                request.part = Part::Output(Box::new(blank(request.ids.len())));
+            }
+            (Some(ServeRole::Decode), Some(room)) => {
+                tokio::spawn(take_over(self.http.clone(), self.engine.clone(), room, request));
+                return Ok((id, receiver));
+            }
+            (Some(ServeRole::Monolithic | ServeRole::Router) | None, _) => {}
+        }
         if self.engine.submit(request) { Ok((id, receiver)) } else { Err(stopped()) }
+    }
+}
+
+/// Fetches the state that a request goes on from, then gives it to the engine; ends with the client.
+async fn take_over(http: reqwest::Client, engine: Handle, room: Room, mut request: Request) {
+    let events = request.events.clone();
+    let give_up = |why: String| {
+        // A client that is gone needs no reason.
+        let _ = events.send(Event::Finished(Finish::Abort(why)));
+    };
+    let _transit = engine.transit();
+    let fetched = tokio::select! {
+        fetched = transfer::fetch(&http, &room) => fetched,
+        () = events.closed() => return,
+    };
+    match fetched {
+        Ok(state) if state.prompt == request.ids.len() => {
+            request.part = Part::Output(Box::new(state));
+            if !engine.submit(request) {
+                give_up("The engine has stopped.".to_owned());
+            }
+        }
+        Ok(state) => give_up(format!(
+            "KVTransferError: the prefill server computed {} tokens of a prompt of {}",
+            state.prompt,
+            request.ids.len()
+        )),
+        Err(error) => give_up(error.to_string()),
     }
 }
 
