@@ -120,6 +120,16 @@ pub fn install_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
+/// A client that speaks plain HTTP alone and needs no certificates of the system: a bare host has none, and without any
+/// no client can be made otherwise.
+///
+/// # Errors
+/// The system refuses.
+pub fn plain_http(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, reqwest::Error> {
+    install_tls();
+    builder.tls_certs_only([]).build()
+}
+
 impl Client {
     /// A client for the server at `base`, such as `http://127.0.0.1:30000`; a trailing `/v1` is taken off.
     ///
@@ -143,12 +153,12 @@ impl Client {
             return Err(bad("it has a query"));
         }
         install_tls();
-        let http = reqwest::Client::builder()
+        let builder = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(timeouts.connect)
-            .build()
-            .map_err(|e| ServingError::NoClient { because: innermost(&e) })?;
+            .connect_timeout(timeouts.connect);
+        let http = if url.scheme() == "http" { plain_http(builder) } else { builder.build() };
+        let http = http.map_err(|e| ServingError::NoClient { because: innermost(&e) })?;
         let base = url.as_str().trim_end_matches('/').trim_end_matches("/v1").to_owned();
         Ok(Self { http, base, engine, key, timeouts })
     }

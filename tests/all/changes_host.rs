@@ -276,9 +276,12 @@ fn what_a_unit_does_not_allow_is_one_sentence_and_changes_nothing() {
     unit.host.sh("systemctl reset-failed sglang-lab; systemctl daemon-reload");
     unit.is_original();
     // Masked.
-    unit.host.sh("systemctl mask --runtime sglang-lab");
-    refused("masked");
-    unit.host.sh("systemctl unmask --runtime sglang-lab");
+    let (file, aside) = ("/etc/systemd/system/sglang-lab.service", "/root/sglang-lab.service");
+    unit.host.sh(&format!("mv {file} {aside}; ln -s /dev/null {file}; systemctl daemon-reload"));
+    let (status, end) = unit.toggle("off");
+    unit.host.sh(&format!("mv {aside} {file}; systemctl daemon-reload"));
+    assert!(status != 0 && end["error"]["message"].as_str().is_some_and(|m| m.contains("masked")), "{end:#}");
+    unit.is_original();
     // Somebody's edit waits for a reload.
     unit.host.sh("sleep 1.1; touch /etc/systemd/system/sglang-lab.service");
     refused("changed and not loaded");

@@ -394,3 +394,24 @@ fn the_log_goes_to_a_file_and_never_to_the_terminal() {
     assert_eq!(err(&output), "");
     assert!(Path::new(&user.home.path().join(".local/state/patchbench/log")).is_dir());
 }
+
+#[test]
+fn a_host_without_certificates_could_not_speak_plain_http() {
+    use std::io::BufRead as _;
+    let user = User::new();
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let none = user.home.path().join("none");
+    let mut server = std::process::Command::new(crate::common::program())
+        .args(["lab", "serve", "--host", "127.0.0.1", "--port", &port.to_string()])
+        .env("SSL_CERT_FILE", &none)
+        .env("SSL_CERT_DIR", &none)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines = std::io::BufReader::new(server.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|l| l.contains("ready to roll"));
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(ready, "the server ended before it was ready");
+}

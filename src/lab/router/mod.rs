@@ -22,6 +22,7 @@ pub use args::{RouterArgs, RouterError};
 
 use super::log;
 use super::server::{GRACE, access};
+use crate::serving::client::plain_http;
 use workers::Workers;
 
 /// Longest wait for an answer that needs no inference.
@@ -37,8 +38,7 @@ struct Shared {
 
 impl Shared {
     fn new(args: &RouterArgs) -> Result<Self, RouterError> {
-        crate::serving::client::install_tls();
-        let http = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2)).build();
+        let http = plain_http(reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2)));
         let http = http.map_err(|e| RouterError::Io(std::io::Error::other(e)))?;
         let shared = Self { args: args.clone(), workers: Workers::default(), http };
         for worker in args.workers()? {

@@ -36,6 +36,7 @@ use crate::lab::scenario::{Plan, reveal, seal};
 use crate::lab::scheduler::Engine;
 use crate::lab::transfer::{self, Rooms};
 use crate::lab::{log, router};
+use crate::serving::client::plain_http;
 use state::App;
 
 /// How long open connections may take to end after a signal.
@@ -179,9 +180,8 @@ fn routes(app: Arc<App>) -> Router {
 /// # Errors
 /// The system refuses.
 pub(super) fn client() -> Result<reqwest::Client, ServeError> {
-    crate::serving::client::install_tls();
-    let client = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2)).build();
-    client.map_err(|e| ServeError::Io(std::io::Error::other(e)))
+    let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2));
+    plain_http(builder).map_err(|e| ServeError::Io(std::io::Error::other(e)))
 }
 
 /// The faults of this boot, and the seconds that it loads; a server without a deployment has none.
