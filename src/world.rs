@@ -159,14 +159,10 @@ async fn probe(
     context: &JobContext,
 ) -> Result<(), Failure> {
     let read = truth::read::probe(&world.hosts, case, target, context).await?;
-    let met = read.status == ServerStatus::Ready && read.process.is_some() && read.process != known;
-    context.report(JobReport::TruthRead(Arc::new(read))).await.map_err(gone)?;
-    if !met {
-        return Ok(());
-    }
-    match remote::prove::adopt(&world.means()?, case, target, context).await? {
-        Some(proof) => {
-            let report = JobReport::BootProven { procedure: None, proof: Arc::new(proof) };
+    context.report(JobReport::TruthRead(Arc::new(read.truth))).await.map_err(gone)?;
+    match read.met.filter(|met| Some(met.process) != known) {
+        Some(met) => {
+            let report = JobReport::BootProven { procedure: None, proof: Arc::new(met) };
             context.report(report).await.map_err(gone)
         }
         None => Ok(()),

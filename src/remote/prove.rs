@@ -12,14 +12,10 @@ use super::host::reach;
 use super::http;
 use super::levels::LevelReading;
 use super::machine::Machine;
-use super::owner::{self, Marks};
-use super::probe::files::script_text;
-use super::probe::owner::Own;
 use super::probe::types::{PortOwners, Probe};
 use super::probe::{self, Ask};
 use super::proc::{Cmdline, Unknown};
 use super::procedures::{Means, folder_of};
-use super::script;
 use super::watch::{self, Look};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, ServingEngine, Target};
 use crate::engine::job::JobContext;
@@ -27,7 +23,6 @@ use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
 use crate::redact;
 use crate::serving::client::Client;
-use crate::truth::survey::recognise::is_server_command;
 use crate::truth::{flags, service};
 use crate::untrusted::Untrusted;
 
@@ -114,68 +109,6 @@ pub async fn runs(machine: &Machine, key: ProcessKey, ctx: &JobContext) -> Resul
     }
 }
 
-/// Proves a server that runs already, whoever started it; `None` where nobody owns the port.
-///
-/// # Errors
-/// The port is a stranger's, or the server does not answer.
-pub async fn adopt(means: &Means, case: &Case, target: &str, ctx: &JobContext) -> Result<Option<BootProof>, Failure> {
-    let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
-    let machine = Machine::of(&means.hosts, target)?;
-    let asked = Asked { means, case, target, machine: &machine, ctx };
-    let port = target.port().ok_or_else(|| Failure::new(format!("the url of `{}` has no port", target.name)))?;
-    let unit = match &target.manager {
-        Manager::Systemd { systemd } => Some(systemd.clone()),
-        Manager::Script { .. } | Manager::Docker { .. } | Manager::Unknown => None,
-    };
-    let answer = asked.probe(unit).await?;
-    let Some(own) = target_process(&answer, target, port)? else { return Ok(None) };
-    let (near, endpoint) = asked.endpoint().await?;
-    let (url, _) = endpoint.identity().await.map_err(|e| {
-        Failure::new(format!("pid {} owns port {port} and does not serve yet: {e}", own.key.pid))
-            .hint("wait until it is ready")
-    })?;
-    let evidence = vec![
-        seen("port-owner", &described(&answer, own.key.pid), format!("/proc/net/tcp, port {port}")),
-        seen("identity", "answered", far(&near, target, &url)),
-    ];
-    asked.gather(&answer, own.key, &near, &endpoint, evidence).await.map(Some)
-}
-
-/// The target's own process on its port. A target without a readable script is taken at its port's word.
-fn target_process(answer: &Probe, target: &Target, port: u16) -> Result<Option<Own>, Failure> {
-    let path = match &target.manager {
-        Manager::Script { script, .. } => Some(script.as_str()),
-        Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => None,
-    };
-    let overrides = answer.overrides.as_deref().unwrap_or_default();
-    let text = path.and_then(|path| Some((path, script_text(answer, path).ok()?)));
-    let argv = match &text {
-        Some((path, text)) => script::declared(&script::parse(text)?, path, Some(port)).argv,
-        None => Vec::new(),
-    };
-    let marks = Marks { script: path.unwrap_or_default(), overrides, argv: &argv };
-    let Some(own) = probe::owner::running(answer, &target.name, port, &marks)? else { return Ok(None) };
-    if own.by_port_alone.is_none() {
-        return Ok(Some(own));
-    }
-    // A forwarder, such as docker's, owns ports too, and its environment is not the server's.
-    let line = answer.processes.get(&own.key.pid).map(|p| &p.cmdline);
-    let words = line.and_then(|l| l.as_ref().ok()).and_then(|l| l.words().ok());
-    if words.is_none_or(|w| is_server_command(&super::argv::known(w))) {
-        return Ok(Some(own));
-    }
-    let who = described(answer, own.key.pid);
-    Err(Failure::new(format!("port {port} of `{}` is owned by no known model server: {who}", target.name))
-        .hint("name the target's `launch_script`, so that its server can be told from others"))
-}
-
-fn described(answer: &Probe, pid: u32) -> String {
-    match answer.processes.get(&pid) {
-        Some(process) => owner::described(pid, &process.cmdline),
-        None => format!("pid {pid}"),
-    }
-}
-
 fn key_of(answer: &Probe, pid: u32) -> Result<ProcessKey, Failure> {
     match answer.processes.get(&pid).map(|p| &p.stat) {
         Some(Ok(stat)) if stat.runs() => Ok(stat.key),
@@ -189,7 +122,8 @@ fn far(near: &Target, target: &Target, url: &str) -> String {
     url.replace(near.url.trim_end_matches('/'), target.url.trim_end_matches('/'))
 }
 
-fn seen(about: &str, what: &str, source: impl Into<String>) -> Evidence {
+/// One thing that was seen, its secrets taken out.
+pub(crate) fn seen(about: &str, what: &str, source: impl Into<String>) -> Evidence {
     Evidence { about: about.into(), seen: Untrusted::from(redact::text(what)), source: source.into() }
 }
 
@@ -436,7 +370,7 @@ impl Asked<'_> {
         if let Ok((url, said)) = endpoint.configuration().await
             && let Some(process) = answer.processes.get(&pid)
         {
-            contradict(case, &mut readings, &process.cmdline, &said, &far(near, target, &url));
+            contradict(case, &mut readings, &process.cmdline, &flags::observed(&said), &far(near, target, &url));
         }
         if !runs(machine, process, ctx).await? {
             return Err(Failure::new(format!("pid {pid} ended while it was being proven")));
@@ -451,32 +385,36 @@ impl Asked<'_> {
             unverified: BTreeMap::new(),
             evidence,
         };
-        for (patch, reading) in readings {
-            match reading.level {
-                Ok(level) => {
-                    proof.evidence.push(seen(&format!("level:{patch}"), &reading.seen, reading.source));
-                    proof.levels.insert(patch, level);
-                }
-                Err(Unknown(why)) => {
-                    proof.unverified.insert(patch, format!("{why} ({})", reading.source));
-                }
-            }
-        }
+        take_levels(&mut proof, readings);
         Ok(proof)
     }
 }
 
-/// Takes back the level of a flag that the server itself reports otherwise.
-fn contradict(
+/// Puts the levels that were read into a proof, those that were not with the reason.
+pub(crate) fn take_levels(proof: &mut BootProof, readings: BTreeMap<String, LevelReading>) {
+    for (patch, reading) in readings {
+        match reading.level {
+            Ok(level) => {
+                proof.evidence.push(seen(&format!("level:{patch}"), &reading.seen, reading.source));
+                proof.levels.insert(patch, level);
+            }
+            Err(Unknown(why)) => {
+                proof.unverified.insert(patch, format!("{why} ({})", reading.source));
+            }
+        }
+    }
+}
+
+/// Takes back the level of a flag that the server itself reports otherwise; `said` are its values by flag.
+pub(crate) fn contradict(
     case: &Case,
     readings: &mut BTreeMap<String, LevelReading>,
     cmdline: &Result<Cmdline, Unknown>,
-    said: &Value,
+    said: &BTreeMap<String, Value>,
     url: &str,
 ) {
     let Ok(Ok(words)) = cmdline.as_ref().map(Cmdline::words) else { return };
     let words = super::argv::known(words);
-    let said = flags::observed(said);
     for (id, reading) in readings.iter_mut().filter(|(_, r)| r.level.is_ok()) {
         let Some(Gate::Flag { flag, levels }) = case.patch(id).map(|p: &Patch| &p.gate) else { continue };
         let given = super::argv::flag_value(&words, flag, super::levels::takes_value(levels)).ok().flatten();

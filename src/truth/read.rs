@@ -20,7 +20,7 @@ use crate::case::{Case, Manager, Patch, Role, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
-use crate::engine::procedure::{Failure, ProcessKey};
+use crate::engine::procedure::{BootProof, Failure, ProcessKey};
 use crate::redact;
 use crate::remote::host::{self, HostError, Hosts, Place};
 use crate::remote::levels::LevelReading;
@@ -30,11 +30,20 @@ use crate::remote::probe::types::{PortOwners, Probe};
 use crate::remote::probe::{self, Ask};
 use crate::remote::proc::{Cmdline, Unknown};
 use crate::remote::procedures::folder_of;
-use crate::remote::{Folders, http};
+use crate::remote::{Folders, http, prove};
 use crate::serving::load;
 use crate::truth::declared::Declared;
 use crate::truth::survey::recognise::is_model_server;
 use crate::untrusted::Untrusted;
+
+/// What a reading gave.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The three layers.
+    pub truth: TargetTruth,
+    /// The server that runs, where it is the target's own and serves.
+    pub met: Option<BootProof>,
+}
 
 /// How many bytes of a log's end come with the probe.
 const LOG_BYTES: u64 = 128 * 1024;
@@ -43,7 +52,7 @@ const LOG_BYTES: u64 = 128 * 1024;
 ///
 /// # Errors
 /// The case has no such target, or the user has no home folder.
-pub async fn probe(hosts: &Hosts, case: &Case, target: &str, ctx: &JobContext) -> Result<TargetTruth, Failure> {
+pub async fn probe(hosts: &Hosts, case: &Case, target: &str, ctx: &JobContext) -> Result<Reading, Failure> {
     probe_in(hosts, &Folders::standard()?, case, target, ctx).await
 }
 
@@ -57,7 +66,7 @@ pub async fn probe_in(
     case: &Case,
     target: &str,
     ctx: &JobContext,
-) -> Result<TargetTruth, Failure> {
+) -> Result<Reading, Failure> {
     let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
     let (overrides, _) = folder_of(folders, target);
     let patches: Vec<&Patch> =
@@ -78,7 +87,8 @@ pub async fn probe_in(
         status = ask(hosts, target, &mut seen, status).await;
     }
     let (levels, level_sources) = patch_levels(&seen, &patches);
-    Ok(TargetTruth {
+    let met = met(&seen, case, status);
+    let truth = TargetTruth {
         target: target.name.clone(),
         at: Timestamp::now(),
         status,
@@ -88,7 +98,33 @@ pub async fn probe_in(
         levels,
         level_sources,
         diagnostics: seen.diagnostics,
-    })
+    };
+    Ok(Reading { truth, met })
+}
+
+/// The proof of a server that was met as it runs: nothing is asked of it for that, no token either. `None` where it does
+/// not serve, or is not known to be the target's own.
+fn met(seen: &Seen, case: &Case, status: ServerStatus) -> Option<BootProof> {
+    let (key, server) = (seen.server()?, seen.processes.first()?);
+    if status != ServerStatus::Ready || seen.doubtful || server.pid != key.pid {
+        return None;
+    }
+    let mut readings = seen.levels.clone()?;
+    if let (Some(Ok((url, said))), Some((_, _, cmdline))) = (&seen.layers.observed, &seen.layers.process) {
+        prove::contradict(case, &mut readings, cmdline, said, url);
+    }
+    let owner = format!("pid {}, `{}`", key.pid, server.title.visible(160));
+    let mut proof = BootProof {
+        target: seen.layers.target.clone(),
+        process: key,
+        started_at: server.started_at?,
+        proven_at: Timestamp::now(),
+        levels: BTreeMap::new(),
+        unverified: BTreeMap::new(),
+        evidence: vec![prove::seen("port-owner", &owner, "the open sockets of the host")],
+    };
+    prove::take_levels(&mut proof, readings);
+    Some(proof)
 }
 
 /// The only question to the host: everything that any layer of this target needs.

@@ -22,14 +22,14 @@ fn load_of_several_ranks() {
 async fn three_layers_of_a_real_server() {
     let bench = bench();
     let (ctx, _ends) = bench.context();
-    let down = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap();
+    let down = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap().truth;
     assert_eq!((down.status, down.process), (ServerStatus::Down, None));
     assert!(down.rows.iter().any(|r| r.name == "PB_X" && r.declared.is_some()));
     assert_eq!(down.levels["x"], None);
     assert!(load_once(&Hosts::default(), &bench.case.targets[0]).await.is_err());
 
     let proof = bench.change(running(&[("x", "off")])).await;
-    let truth = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap();
+    let truth = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap().truth;
     assert_eq!((truth.status, truth.process), (ServerStatus::Ready, Some(proof.process)));
     assert_eq!(truth.levels["x"].as_deref(), Some("off"));
     assert_eq!(truth.levels["mode"].as_deref(), Some("fp32"));
@@ -55,7 +55,7 @@ async fn a_broken_script_leaves_the_other_layers() {
     let (ctx, _ends) = bench.context();
     bench.change(running(&[])).await;
     fs_err::remove_file(bench.folder.path().join("serve.sh")).unwrap();
-    let truth = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap();
+    let truth = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap().truth;
     assert_eq!(truth.status, ServerStatus::Ready);
     assert!(truth.rows.iter().any(|r| r.name == "PB_X" && r.declared.is_none()));
     assert!(truth.diagnostics.iter().any(|d| d.message.contains("does not exist")));

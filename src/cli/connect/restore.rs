@@ -67,7 +67,7 @@ pub fn restore(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> 
 }
 
 fn on_host(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> {
-    let host = Host::named(&args.what).map_err(HostError::failure).map_err(world)?;
+    let host = Host::named(&args.what).map_err(HostError::failure).map_err(|f| world(&f))?;
     block_on(async {
         let run = start_new(context, &format!("restore-{}", args.what), 1)?;
         let (dir, result) = (run.dir.clone(), put_back(context, &run, args, host).await);
@@ -77,16 +77,16 @@ fn on_host(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> {
 }
 
 async fn put_back(_context: &Context, run: &Run, args: &RestoreArgs, host: Host) -> Result<Answer, Failed> {
-    let local = (host == Host::Local).then(Folders::standard).transpose().map_err(world)?;
+    let local = (host == Host::Local).then(Folders::standard).transpose().map_err(|f| world(&f))?;
     let machine = Machine::new(run.hosts.clone(), Place { host, become_with: Vec::new() });
     let cancel = CancellationToken::new();
     let found = tokio::select! {
-        found = leases::list(&machine, local.as_ref(), &cancel) => found.map_err(world)?,
+        found = leases::list(&machine, local.as_ref(), &cancel) => found.map_err(|f| world(&f))?,
         _ = tokio::signal::ctrl_c() => return Err(interrupted()),
     };
     let mut report = RestoreReport { host: args.what.clone(), leases: Vec::new() };
     for lease in &found {
-        report.leases.push(word(lease).map_err(world)?);
+        report.leases.push(word(lease).map_err(|f| world(&f))?);
     }
     if found.is_empty() {
         let text = format!("nothing on `{}` is held by patchbench, so there is nothing to put back", args.what);
@@ -117,7 +117,7 @@ async fn put_back(_context: &Context, run: &Run, args: &RestoreArgs, host: Host)
     }
     let mut answer = Answer::new(&report, Status::Done, text(&report));
     if let Some(failure) = failure {
-        let failed = world(failure);
+        let failed = world(&failure);
         answer.status = failed.status;
         answer.error = Some(failed.error);
     }
@@ -155,8 +155,8 @@ fn text(report: &RestoreReport) -> String {
     lines.join("\n")
 }
 
-fn world(failure: Failure) -> Failed {
-    Failed::from_failure(ErrorCode::Unreachable, &failure)
+fn world(failure: &Failure) -> Failed {
+    Failed::from_failure(ErrorCode::Unreachable, failure)
 }
 
 fn interrupted() -> Failed {

@@ -14,8 +14,8 @@ use crate::engine::live::Live;
 use crate::engine::procedure::Purpose;
 use crate::remote::host::Hosts;
 use crate::remote::lease::Owner;
+use crate::remote::local;
 use crate::remote::procedures::{self, Folders, Means};
-use crate::remote::{local, prove};
 
 const SERVER: &str = r#"
 import json, os, sys, time
@@ -165,6 +165,13 @@ impl Bench {
         drop((ctx, live));
         let (boots, reports, live) = collect.await.unwrap();
         Outcome { result, boots, reports, live }
+    }
+
+    /// The server that runs, as a reading meets it.
+    pub(crate) async fn met(&self) -> Option<BootProof> {
+        let (ctx, _ends) = self.context();
+        let Means { hosts, folders, .. } = &self.means;
+        crate::truth::read::probe_in(hosts, folders, &self.case, "lab", &ctx).await.unwrap().met
     }
 
     pub(crate) async fn change(&self, wish: ChangeWish) -> Arc<BootProof> {
@@ -361,8 +368,7 @@ async fn an_absent_flag_that_the_server_reports_as_set_is_unverified() {
 #[tokio::test]
 async fn a_server_of_somebody_is_adopted_and_restarted() {
     let bench = bench();
-    let (ctx, _ends) = bench.context();
-    assert_eq!(prove::adopt(&bench.means, &bench.case, "lab", &ctx).await, Ok(None));
+    assert_eq!(bench.met().await, None);
     let log = fs_err::File::create(bench.path("serve.log")).unwrap();
     let mut child = std::process::Command::new("bash")
         .arg("serve.sh")
@@ -371,9 +377,9 @@ async fn a_server_of_somebody_is_adopted_and_restarted() {
         .spawn()
         .unwrap();
     let met = loop {
-        match prove::adopt(&bench.means, &bench.case, "lab", &ctx).await {
-            Ok(Some(proof)) => break proof,
-            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        match bench.met().await {
+            Some(proof) => break proof,
+            None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     };
     check_levels(&met, &[("x", "on"), ("mode", "fp32"), ("lie", "off")]);
@@ -395,8 +401,7 @@ async fn a_stranger_on_the_port_is_named_and_left_alone() {
         failure.message
     );
     assert!(failure.hint.is_some() && !bench.means.folders.overrides.exists());
-    let (ctx, _ends) = bench.context();
-    assert!(prove::adopt(&bench.means, &bench.case, "lab", &ctx).await.is_err());
+    assert_eq!(bench.met().await, None);
     drop(socket);
 }
 
@@ -489,11 +494,10 @@ async fn by_hand(bench: &Bench, variables: &[(&str, &str)]) -> (std::process::Ch
         .stdout(log.into_parts().0)
         .spawn()
         .unwrap();
-    let (ctx, _ends) = bench.context();
     loop {
-        match prove::adopt(&bench.means, &bench.case, "lab", &ctx).await {
-            Ok(Some(proof)) => return (child, Arc::new(proof)),
-            _ => tokio::time::sleep(Duration::from_millis(50)).await,
+        match bench.met().await {
+            Some(proof) => return (child, Arc::new(proof)),
+            None => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
