@@ -249,6 +249,10 @@ impl State {
         if procedure.steps.get(step).is_some_and(|s| matches!(s.name.as_str(), "stop" | "restart")) {
             target.boot = None;
         }
+        // Who may change a target is no change of it.
+        if procedure.steps.get(step).is_some_and(|s| s.name == "lease") {
+            return;
+        }
         let first = target.original.is_empty() && target.changed.is_none();
         if first && procedure.purpose == Purpose::Start && phase == Phase::Do {
             target.found_down = true;
@@ -272,6 +276,11 @@ impl State {
         }
         let purpose = entry.procedure.purpose;
         let target = entry.procedure.target.clone();
+        if let Some(target) = self.targets.get_mut(&target).filter(|_| phase == Phase::Undo)
+            && target.changed.as_ref().is_some_and(|c| c.procedure == id)
+        {
+            target.changed = None;
+        }
         if let Some(target) = self.targets.get_mut(&target).filter(|_| phase == Phase::Do)
             && (purpose == Purpose::Restore || (purpose == Purpose::Stop && target.found_down))
         {

@@ -81,14 +81,19 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             }
             turn.record(Happened::ProcedureDiscarded { procedure: *procedure });
         }
-        Command::ResumeProcedure { procedure } => match newest_of_its_target(&turn.state, *procedure)? {
-            ProcedureStatus::Interrupted { phase } => {
-                let phase = *phase;
-                turn.run_procedure(*procedure, phase, Some(command));
+        Command::ResumeProcedure { procedure } => {
+            let phase = match newest_of_its_target(&turn.state, *procedure)? {
+                ProcedureStatus::Interrupted { phase } => *phase,
+                ProcedureStatus::Failed { .. } => Phase::Do,
+                _ => return Err(Failure::new(format!("{procedure} is not half done"))),
+            };
+            let change = turn.state.procedures[procedure].procedure.clone();
+            if phase == Phase::Do && change.purpose != Purpose::Restore {
+                let case = case_of(&turn.state)?;
+                check_elevated(turn, &case, target_of(&case, &change.target)?)?;
             }
-            ProcedureStatus::Failed { .. } => turn.run_procedure(*procedure, Phase::Do, Some(command)),
-            _ => return Err(Failure::new(format!("{procedure} is not half done"))),
-        },
+            turn.run_procedure(*procedure, phase, Some(command));
+        }
         Command::UndoProcedure { procedure } => match newest_of_its_target(&turn.state, *procedure)? {
             ProcedureStatus::Interrupted { .. } | ProcedureStatus::Failed { .. } | ProcedureStatus::Completed => {
                 turn.run_procedure(*procedure, Phase::Undo, Some(command));

@@ -163,7 +163,7 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
         JobReport::Said(diagnostic) => turn.record(Happened::Said { diagnostic: diagnostic.clone() }),
         JobReport::Ended { job, outcome } => {
             turn.record(Happened::JobEnded { job: *job, outcome: outcome.clone() });
-            fail_orphans(turn, outcome);
+            fail_orphan(turn, *job, outcome);
             if !roll_back(turn, *job, outcome) {
                 read_what_changed(turn, *job);
             }
@@ -200,29 +200,18 @@ fn roll_back(turn: &mut Turn, job: JobId, outcome: &JobOutcome) -> bool {
 }
 
 /// A procedure whose job ended without a word about its step must not stay "running" for ever.
-fn fail_orphans(turn: &mut Turn, outcome: &JobOutcome) {
-    if turn.state.running_jobs().next().is_some() {
-        return;
-    }
-    let running: Vec<_> = turn
-        .state
-        .procedures
-        .iter()
-        .filter_map(|(id, p)| match p.status {
-            ProcedureStatus::Running { phase } => Some((*id, phase, p.steps.iter().rposition(|s| s.started))),
-            _ => None,
-        })
-        .collect();
-    for (procedure, phase, step) in running {
-        let failure = match outcome {
-            JobOutcome::Failed { failure } => failure.clone(),
-            JobOutcome::Cancelled => Failure::new("cancelled between two steps"),
-            JobOutcome::Done | JobOutcome::Lost => Failure::new("ended before its last step"),
-        };
-        let failure =
-            failure.hint(format!("`resume-procedure {procedure}` finishes it, `undo-procedure` takes it back"));
-        turn.record(Happened::StepFailed { procedure, step: step.unwrap_or(0), phase, failure });
-    }
+fn fail_orphan(turn: &mut Turn, job: JobId, outcome: &JobOutcome) {
+    let Some(procedure) = turn.state.jobs.get(&job).and_then(|j| j.procedure) else { return };
+    let Some(entry) = turn.state.procedures.get(&procedure) else { return };
+    let ProcedureStatus::Running { phase } = entry.status else { return };
+    let step = entry.steps.iter().rposition(|s| s.started).unwrap_or(0);
+    let failure = match outcome {
+        JobOutcome::Failed { failure } => failure.clone(),
+        JobOutcome::Cancelled => Failure::new("cancelled between two steps"),
+        JobOutcome::Done | JobOutcome::Lost => Failure::new("ended before its last step"),
+    };
+    let failure = failure.hint(format!("`resume-procedure {procedure}` finishes it, `undo-procedure` takes it back"));
+    turn.record(Happened::StepFailed { procedure, step, phase, failure });
 }
 
 /// Lets the search go on while nothing else runs.

@@ -118,6 +118,14 @@ impl Run<'_> {
                     ))
                     .hint("ask for the change anew"));
                 }
+                Held::Failed => {
+                    return Err(Failure::new(format!(
+                        "the host tried to put `{}` back by itself and could not",
+                        self.target.name
+                    ))
+                    .hint("take this change back, or see the `log` in the lease's folder on the host"));
+                }
+                Held::Restoring => return Err(self.restoring()),
                 Held::Lost => return Err(self.lost()),
             }
         }
@@ -135,7 +143,9 @@ impl Run<'_> {
         let Some(undo) = &step.undo else { return Ok(Vec::new()) };
         if let Some(held) = self.procedure.lease.as_ref().filter(|_| step.name != "lease") {
             match self.held(held).await? {
-                Held::Ours => {}
+                // What the host could not do is tried from here.
+                Held::Ours | Held::Failed => {}
+                Held::Restoring => return Err(self.restoring()),
                 Held::Restored => return Ok(vec![said(&step.name, "the host has put it back by itself", &held.path)]),
                 Held::Lost => return Err(self.lost()),
             }
@@ -157,16 +167,23 @@ impl Run<'_> {
 
     /// Renews the lease, and says how it stands: nothing is done to a target that is not ours any more.
     async fn held(&self, held: &Lease) -> Result<Held, Failure> {
-        let text = lease::renew(&held.path, &held.token, held.minutes.unwrap_or_default())?;
+        let text = lease::renew(&held.path, &self.means.owner, held.minutes.unwrap_or_default())?;
         let end = self.machine.read(&text, 20.0, &self.ctx.cancel).await.map_err(|f| self.broke(f))?;
         match (end.ok(), end.out.trim()) {
             (true, "ours") => Ok(Held::Ours),
             (true, "restored") => Ok(Held::Restored),
+            (true, "restoring") => Ok(Held::Restoring),
+            (true, "failed") => Ok(Held::Failed),
             (true, "lost") => Ok(Held::Lost),
             _ => {
                 Err(Failure::new(format!("the lease of `{}` cannot be renewed: {}", self.target.name, end.last_line())))
             }
         }
+    }
+
+    fn restoring(&self) -> Failure {
+        Failure::new(format!("the host is putting `{}` back by itself right now", self.target.name))
+            .hint("wait until it is done, then read the target anew")
     }
 
     fn lost(&self) -> Failure {
@@ -242,7 +259,7 @@ impl Run<'_> {
                 failure.hint("the file system there is mounted read-only: nothing can be written")
             }
             err if err.contains("held by ") => {
-                failure.hint("resume that session, or put the target back with `patchbench restore CASE`")
+                failure.hint("resume that session, or put the target back with `patchbench restore HOST`")
             }
             _ => failure,
         })
@@ -276,6 +293,10 @@ enum Held {
     Ours,
     /// The host has put the target back.
     Restored,
+    /// The host is putting it back.
+    Restoring,
+    /// The host tried to and could not.
+    Failed,
     /// Nobody's, or somebody else's.
     Lost,
 }

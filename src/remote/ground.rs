@@ -27,6 +27,8 @@ pub struct Question {
     pub folder: String,
     /// What names the target there.
     pub stem: String,
+    /// What names its lease.
+    pub lease: String,
     /// The log that a start would write.
     pub log: Option<String>,
     /// The systemd unit.
@@ -75,6 +77,7 @@ pub enum LogPlace {
 /// It cannot be reached, or gives no answer.
 pub async fn ask(machine: &Machine, question: &Question, cancel: &CancellationToken) -> Result<Ground, Failure> {
     let mut words = vec!["folder".to_owned(), question.folder.clone(), "stem".to_owned(), question.stem.clone()];
+    words.extend(["lease".to_owned(), question.lease.clone()]);
     let more = [("log", &question.log), ("unit", &question.unit)];
     words.extend(more.into_iter().filter_map(|(k, v)| Some([k.to_owned(), v.clone()?])).flatten());
     let frame = machine.framed(SCRIPT, &words, cancel).await?;

@@ -1,17 +1,18 @@
 # What a change must know of its host beside a probe; changes nothing. `frame.sh` comes before it.
 #
-# usage: sh -s -- NONCE folder PATH [stem NAME] [log PATH] [unit NAME]
+# usage: sh -s -- NONCE folder PATH [stem NAME] [lease NAME] [log PATH] [unit NAME]
 #
 # A folder that begins with `~/` is meant under the home of whoever runs this.
 
 main() {
     begin "$1" || return 0
     shift
-    folder= stem= log= unit=
+    folder= stem= lease= log= unit=
     while [ $# -ge 2 ]; do
         case $1 in
             folder) folder=$2 ;;
             stem) stem=$2 ;;
+            lease) lease=$2 ;;
             log) log=$2 ;;
             unit) unit=$2 ;;
         esac
@@ -27,7 +28,7 @@ main() {
     if [ -n "$stem" ]; then
         take overrides 65536 names "$folder/$stem-"
         take runs 65536 runs
-        for file in holder token until restored program; do take "lease.$file" 4096 cat "$folder/leases/$stem/$file"; done
+        for file in holder token until restored program; do take "lease.$file" 4096 cat "$folder/leases/$lease/$file"; done
     fi
     if [ -n "$unit" ]; then unit_ground; fi
     finish

@@ -24,7 +24,7 @@ pub struct Owner {
     pub who: String,
     /// The session, for people.
     pub session: String,
-    /// Pid, start ticks and boot of the program on its own machine.
+    /// Pid, start ticks, boot, machine and pid namespace of the program; empty where they cannot be told.
     pub program: String,
 }
 
@@ -46,8 +46,10 @@ pub struct Holder {
     pub token: String,
     /// What people wrote down: who, which session, since when.
     pub said: Untrusted,
-    /// Pid, start ticks and boot of the program on its own machine.
+    /// As [`Owner::program`].
     pub program: String,
+    /// Whether the host tried to put the target back and could not.
+    pub failed: bool,
     /// When the host puts the target back by itself.
     pub until: Option<Timestamp>,
 }
@@ -61,13 +63,15 @@ pub fn read(files: &BTreeMap<String, Reading<Option<String>>>) -> Found {
     };
     let all = (|| {
         let Some(token) = file("token")? else { return Ok(Found::Nobody) };
-        if file("restored")?.is_some() {
+        let restored = file("restored")?.and_then(|t| t.split_whitespace().next());
+        if restored == Some("0") {
             return Ok(Found::Nobody);
         }
         Ok(Found::Held(Holder {
             token: token.to_owned(),
             said: Untrusted::from(file("holder")?.unwrap_or("somebody").replace('\n', ", ")),
             program: file("program")?.unwrap_or_default().to_owned(),
+            failed: restored.is_some(),
             until: file("until")?.and_then(|t| Timestamp::from_second(t.parse().ok()?).ok()),
         }))
     })();
@@ -91,6 +95,8 @@ pub(super) struct New<'a> {
     pub(super) restore: &'a str,
     /// Minutes after which the host puts it back by itself; `None` is never.
     pub(super) minutes: Option<u32>,
+    /// Whether a unit is put back, which systemd starts itself: what waits may then be a unit too.
+    pub(super) unit: bool,
 }
 
 /// Takes the lease: in one step, so that of two sessions only one gets it.
@@ -101,11 +107,13 @@ pub(super) fn take(new: &New<'_>) -> Result<String, Failure> {
     let mut text = format!(
         "{TICKS}\n\
          lease={path} token={token} instead={instead}\n\
-         umask 077; mkdir -p \"${{lease%/*}}\" || exit 1\n\
+         mask=$(umask); umask 077; mkdir -p \"${{lease%/*}}\" || exit 1\n\
          has=$(cat \"$lease/token\" 2>/dev/null)\n\
-         [ \"$has\" = \"$token\" ] && [ ! -e \"$lease/restored\" ] && exit 0\n\
+         [ ! -e \"$lease/restoring\" ] || {{ echo 'the host is putting it back' >&2; exit 1; }}\n\
+         done=; read -r done rest 2>/dev/null <\"$lease/restored\"\n\
+         [ \"$has\" = \"$token\" ] && [ -z \"$done\" ] && exit 0\n\
          if [ -e \"$lease\" ]; then\n\
-         \x20 [ -e \"$lease/restored\" ] || [ -z \"$has\" ] || [ \"$has\" = \"$instead\" ] || {{ echo \"held by $(cat \"$lease/holder\")\" >&2; exit 1; }}\n\
+         \x20 [ \"$done\" = 0 ] || [ -z \"$has\" ] || [ \"$has\" = \"$token\" ] || [ \"$has\" = \"$instead\" ] || {{ echo \"held by $(cat \"$lease/holder\")\" >&2; exit 1; }}\n\
          \x20 rm -rf \"$lease\"\n\
          fi\n\
          new=$lease.new.$$; rm -rf \"$new\"; mkdir \"$new\" || exit 1\n\
@@ -125,24 +133,28 @@ pub(super) fn take(new: &New<'_>) -> Result<String, Failure> {
         "mv -T \"$new\" \"$lease\" 2>/dev/null || { rm -rf \"$new\"; echo \"held by $(cat \"$lease/holder\")\" >&2; exit 1; }\n",
     );
     if new.minutes.is_some() {
-        text.push_str(&dead_man());
+        text.push_str(&dead_man(new.unit));
     }
     text.push_str("echo \"lease taken\"");
     Ok(text)
 }
 
-/// The shell that waits for the lease to run out. Under systemd it is a unit of its own, so that the end of a login
-/// does not end it.
-fn dead_man() -> String {
-    let body = "lease=$1; while read -r until <\"$lease/until\"; do\n\
-         \x20 [ \"$(date +%s)\" -lt \"$until\" ] || { sh \"$lease/restore.sh\" dead-man >\"$lease/log\" 2>&1; exit; }\n\
+/// The shell that waits for the lease to run out, and tries again where the way back fails. Where a unit is put back it
+/// is a unit too, so that the end of a login does not end it; what a script starts must outlive it, and stays out of one.
+fn dead_man(unit: bool) -> String {
+    let body = "lease=$1; umask $2; while read -r until <\"$lease/until\"; do\n\
+         \x20 [ \"$(date +%s)\" -lt \"$until\" ] || { sh \"$lease/restore.sh\" dead-man >\"$lease/log\" 2>&1 && exit; sleep 30; }\n\
          \x20 sleep 1\n\
          done 2>/dev/null";
+    let detached = "setsid sh -c \"$dead_man\" patchbench \"$lease\" \"$mask\" >/dev/null 2>&1 </dev/null &";
+    if !unit {
+        return format!("dead_man='{body}'\n{detached}\n");
+    }
     format!(
         "dead_man='{body}'\n\
-         if [ \"$(id -u)\" = 0 ] && [ -d /run/systemd/system ] && systemd-run --quiet --collect \\\n\
-         \x20   --unit=\"patchbench-restore-${{lease##*/}}\" sh -c \"$dead_man\" patchbench \"$lease\" 2>/dev/null; then :\n\
-         else setsid sh -c \"$dead_man\" patchbench \"$lease\" >/dev/null 2>&1 </dev/null & fi\n"
+         if [ -d /run/systemd/system ] && systemd-run --quiet --collect --unit=\"patchbench-restore-${{lease##*/}}\" \\\n\
+         \x20   sh -c \"$dead_man\" patchbench \"$lease\" \"$mask\" 2>/dev/null; then :\n\
+         else {detached} fi\n"
     )
 }
 
@@ -164,30 +176,42 @@ fn restore_script(path: &str, text: &str) -> Result<String, Failure> {
          (\n{text}\n)\n\
          status=$?\n\
          echo \"$status $(date +%s) by ${{1:-restore}}\" >\"$lease/restored\"\n\
-         rm -rf \"$lease/restoring\" \"$lease/until\"\n\
+         [ $status != 0 ] || rm -f \"$lease/until\"\n\
+         rm -rf \"$lease/restoring\"\n\
          exit $status\n",
         path = quote(path)?,
     ))
 }
 
-/// Whether the lease is ours and has not run out.
+/// Whether the lease is ours and the host has not begun to put the target back.
 pub(super) fn is_ours(path: &str, token: &str) -> Result<String, Failure> {
     Ok(format!(
-        "lease={}; [ \"$(cat \"$lease/token\" 2>/dev/null)\" = {} ] && [ ! -e \"$lease/restored\" ]",
+        "lease={}; [ \"$(cat \"$lease/token\" 2>/dev/null)\" = {} ] && [ ! -e \"$lease/restored\" ] && [ ! -e \"$lease/restoring\" ]",
         quote(path)?,
         quote(token)?
     ))
 }
 
-/// Puts off the moment at which the host restores by itself, where it would, and says `ours`; else `restored` or `lost`.
-pub(crate) fn renew(path: &str, token: &str, minutes: u32) -> Result<String, Failure> {
+/// Puts off the moment at which the host restores by itself, where it would, names the program that runs now, and says
+/// `ours`; else `restoring`, `restored`, `failed` where the host could not, or `lost`.
+pub(crate) fn renew(path: &str, owner: &Owner, minutes: u32) -> Result<String, Failure> {
     Ok(format!(
-        "if {}; then :; elif [ -e \"$lease/restored\" ]; then echo restored; exit 0; else echo lost; exit 0; fi\n\
-         [ ! -e \"$lease/until\" ] || {{ echo $(($(date +%s) + {})) >\"$lease/until.$$\" && mv \"$lease/until.$$\" \"$lease/until\"; }} &&\n\
+        "if {}; then :\n\
+         elif [ -e \"$lease/restoring\" ]; then echo restoring; exit 0\n\
+         elif read -r done rest 2>/dev/null <\"$lease/restored\"; then [ \"$done\" = 0 ] && echo restored || echo failed; exit 0\n\
+         else echo lost; exit 0; fi\n\
+         umask 077; printf '%s\\n' {} >\"$lease/program.$$\" && mv \"$lease/program.$$\" \"$lease/program\" &&\n\
+         {{ [ ! -e \"$lease/until\" ] || {{ echo $(($(date +%s) + {})) >\"$lease/until.$$\" && mv \"$lease/until.$$\" \"$lease/until\"; }}; }} &&\n\
          echo ours",
-        is_ours(path, token)?,
+        is_ours(path, &owner.token)?,
+        quote(&owner.program)?,
         u64::from(minutes) * 60
     ))
+}
+
+/// Keeps the way back and takes its time away: what a person chose as the end stays until a person puts it back.
+pub(crate) fn stay(path: &str, token: &str) -> Result<String, Failure> {
+    Ok(format!("if {}; then rm -f \"$lease/until\"; fi", is_ours(path, token)?))
 }
 
 /// Gives the lease back; a lease of somebody else stays.
@@ -221,7 +245,16 @@ mod tests {
     }
 
     fn new<'a>(path: &'a str, owner: &'a Owner, restore: &'a str) -> New<'a> {
-        New { path, owner, since: Timestamp::UNIX_EPOCH, target: "lab", instead_of: None, restore, minutes: None }
+        New {
+            path,
+            owner,
+            since: Timestamp::UNIX_EPOCH,
+            target: "lab",
+            instead_of: None,
+            restore,
+            minutes: None,
+            unit: false,
+        }
     }
 
     fn found(path: &str) -> Found {
@@ -271,8 +304,8 @@ mod tests {
         let path = path.display().to_string();
         let text = format!("touch {}", file.display());
         sh(&take(&New { minutes: Some(60), ..new(&path, &owner("a"), &text) }).unwrap());
-        assert_eq!(sh(&renew(&path, "a", 60).unwrap()).1, "ours\n");
-        assert_eq!(sh(&renew(&path, "b", 60).unwrap()).1, "lost\n");
+        assert_eq!(sh(&renew(&path, &owner("a"), 60).unwrap()).1, "ours\n");
+        assert_eq!(sh(&renew(&path, &owner("b"), 60).unwrap()).1, "lost\n");
         assert!(!file.exists());
         // Time goes by.
         fs_err::write(format!("{path}/until"), "1\n").unwrap();
@@ -282,7 +315,42 @@ mod tests {
         }
         assert!(file.exists(), "nobody put it back");
         assert!(fs_err::read_to_string(format!("{path}/restored")).unwrap().ends_with("by dead-man\n"));
-        assert_eq!(sh(&renew(&path, "a", 60).unwrap()).1, "restored\n");
+        assert_eq!(sh(&renew(&path, &owner("a"), 60).unwrap()).1, "restored\n");
+    }
+
+    #[test]
+    fn a_way_back_that_failed_was_taken_for_one_that_was_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lease").display().to_string();
+        sh(&take(&New { minutes: Some(60), ..new(&path, &owner("a"), "false") }).unwrap());
+        assert!(!sh(&format!("sh {path}/restore.sh dead-man")).0);
+        let Found::Held(holder) = found(&path) else { panic!("a target that is still changed is nobody's") };
+        assert!(holder.failed);
+        assert_eq!(sh(&renew(&path, &owner("a"), 60).unwrap()).1, "failed\n");
+        assert!(!sh(&take(&new(&path, &owner("b"), "true")).unwrap()).0, "somebody else took it");
+        // It is tried again, and its time stands.
+        assert!(fs_err::exists(format!("{path}/until")).unwrap());
+    }
+
+    #[test]
+    fn nothing_is_done_to_a_target_while_the_host_puts_it_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lease").display().to_string();
+        sh(&take(&new(&path, &owner("a"), "true")).unwrap());
+        fs_err::create_dir(format!("{path}/restoring")).unwrap();
+        assert_eq!(sh(&renew(&path, &owner("a"), 60).unwrap()).1, "restoring\n");
+        assert!(!sh(&is_ours(&path, "a").unwrap()).0 && !sh(&take(&new(&path, &owner("a"), "true")).unwrap()).0);
+    }
+
+    #[test]
+    fn a_chosen_end_has_no_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lease").display().to_string();
+        sh(&take(&New { minutes: Some(60), ..new(&path, &owner("a"), "true") }).unwrap());
+        assert!(sh(&stay(&path, "a").unwrap()).0);
+        assert!(
+            !fs_err::exists(format!("{path}/until")).unwrap() && fs_err::exists(format!("{path}/restore.sh")).unwrap()
+        );
     }
 
     #[test]

@@ -49,6 +49,14 @@ pub async fn list(
     if !frame.whole {
         return Err(Failure::new(format!("the answer of `{}` broke off", machine.place().host.name())));
     }
+    let unread = frame.sections.keys().find(|name| name.starts_with("unread.")).cloned();
+    if let Some(folder) = unread.and_then(|name| parse::text(&frame, &name).ok()) {
+        return Err(Failure::new(format!(
+            "`{folder}` on `{}` cannot be read, and may hold leases",
+            machine.place().host.name()
+        ))
+        .hint("look with more rights: `--become 'sudo -n'`"));
+    }
     Ok((0..).map_while(|number| standing(&frame, number)).collect())
 }
 

@@ -8,6 +8,11 @@ main() {
     number=0
     for folder in "$@"; do
         case $folder in "~/"*) folder=$HOME/${folder#??} ;; esac
+        # A folder that is there and cannot be looked into says nothing about what it holds.
+        if [ -e "$folder" ] && { [ ! -x "$folder" ] || { [ -e "$folder/leases" ] && [ ! -r "$folder/leases" ]; }; }; then
+            emit "unread.$number" text whole "$folder"
+            continue
+        fi
         for lease in "$folder"/leases/*; do
             [ -e "$lease/token" ] || continue
             emit "lease.$number.path" text whole "$lease"

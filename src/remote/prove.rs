@@ -31,6 +31,8 @@ const LAST_LINES: usize = 12;
 /// Between two looks at this machine, and at another.
 const POLL: Duration = Duration::from_millis(100);
 const POLL_AFAR: Duration = Duration::from_secs(1);
+/// How often what fails over a link is tried again.
+const TRIES_AFAR: u32 = 20;
 
 /// Waits until a start is proven.
 ///
@@ -234,10 +236,12 @@ impl<'a> Watch<'a> {
                 self.failure(format!("port {} is owned by another process: pid {pid}, {why}", self.expect.port))
             );
         }
-        let Some(line) = self.ready.clone() else {
+        // A server that is met may have said so long ago.
+        let met = self.expect.unit.as_ref().is_some_and(|u| u.old_invocation.is_none());
+        if self.ready.is_none() && !met {
             ctx.progress(0, None, "waiting for the ready line");
             return Ok(None);
-        };
+        }
         let Ok((url, _)) = endpoint.identity().await else {
             ctx.progress(0, None, "waiting for the first answer");
             return Ok(None);
@@ -245,13 +249,13 @@ impl<'a> Watch<'a> {
         let near = endpoint.base();
         self.evidence.extend([
             seen("port-owner", &format!("pid {pid}"), format!("/proc/net/tcp, port {}", self.expect.port)),
-            seen("ready-line", &line, self.log_name()),
             seen(
                 "identity",
                 "answered",
                 url.replace(near.trim_end_matches('/'), self.target.url.trim_end_matches('/')),
             ),
         ]);
+        self.evidence.extend(self.ready.as_ref().map(|line| seen("ready-line", line, self.log_name())));
         Ok(Some(pid))
     }
 
@@ -302,8 +306,11 @@ fn stranger(look: &Look, pid: u32) -> Option<String> {
         let ours = start.leader == Some(pid) || start.members.contains(&pid);
         return (start.made && !ours).then(|| "which does not belong to the start".to_owned());
     }
-    let group = look.unit.as_ref()?.as_ref().ok()?.get("ControlGroup")?.raw().to_owned();
-    let own = look.cgroups.get(&pid)?;
+    let properties = look.unit.as_ref()?;
+    let group = properties.as_ref().ok().and_then(|p| Some(p.get("ControlGroup")?.raw().to_owned()));
+    let (Some(group), Some(own)) = (group, look.cgroups.get(&pid)) else {
+        return Some("whose control group cannot be read".to_owned());
+    };
     let within = own.lines().any(|l| {
         let path = l.rsplit_once(':').map_or(l, |(_, path)| path);
         // In a container of its own, the host's path stands in front.
@@ -322,11 +329,33 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    /// How often what fails over a link is tried again.
+    fn tries(&self) -> u32 {
+        if self.target.is_local() { 0 } else { TRIES_AFAR }
+    }
+
+    /// Waits a moment for another try: the link may have broken in the middle, and is made anew meanwhile.
+    async fn once_more(&self, left: &mut u32) -> bool {
+        if *left == 0 || self.ctx.cancel.is_cancelled() {
+            return false;
+        }
+        *left -= 1;
+        tokio::time::sleep(POLL_AFAR).await;
+        true
+    }
+
     /// The target as this machine reaches it, and the client that asks it.
     async fn endpoint(&self) -> Result<(Target, Client), Failure> {
-        let near = reach(&self.means.hosts, self.target).await?;
-        let endpoint = http::endpoint(&near).await?;
-        Ok((near, endpoint))
+        let mut left = self.tries();
+        loop {
+            let failure = match reach(&self.means.hosts, self.target).await {
+                Ok(near) => return Ok((near.clone(), http::endpoint(&near).await?)),
+                Err(failure) => failure,
+            };
+            if !self.once_more(&mut left).await {
+                return Err(failure);
+            }
+        }
     }
 
     async fn probe(&self, unit: Option<String>) -> Result<Probe, Failure> {
@@ -341,7 +370,16 @@ impl Asked<'_> {
             unit,
             ..Ask::default()
         };
-        probe::ask(&self.means.hosts, self.machine.place(), &ask, &self.ctx.cancel).await
+        let mut left = self.tries();
+        loop {
+            let failure = match probe::ask(&self.means.hosts, self.machine.place(), &ask, &self.ctx.cancel).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            if !self.once_more(&mut left).await {
+                return Err(failure);
+            }
+        }
     }
 
     /// First token and levels of a server that answers.
@@ -355,11 +393,18 @@ impl Asked<'_> {
     ) -> Result<BootProof, Failure> {
         let Self { case, target, machine, ctx, .. } = *self;
         ctx.progress(0, None, "asking for the first token");
-        let token = tokio::select! {
-            token = endpoint.one_token() => token,
-            () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
+        let mut left = self.tries();
+        let (url, text) = loop {
+            let token = tokio::select! {
+                token = endpoint.one_token() => token,
+                () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
+            };
+            match token {
+                Ok(token) => break token,
+                Err(_) if self.once_more(&mut left).await => {}
+                Err(e) => return Err(Failure::new(format!("`{}` gives no first token: {e}", target.name))),
+            }
         };
-        let (url, text) = token.map_err(|e| Failure::new(format!("`{}` gives no first token: {e}", target.name)))?;
         let text = text.map_or_else(|| "an answer without text".into(), |t| format!("{:?}", t.raw()));
         evidence.push(seen("first-token", &text, far(near, target, &url)));
         ctx.progress(0, None, "reading the levels back");

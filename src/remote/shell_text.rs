@@ -190,16 +190,17 @@ pub(super) fn detached(job: &str, text: &str, timeout_s: f64, anew: bool) -> Res
     Ok(format!(
         "{TICKS}\n\
          job={job}\n\
-         umask 077; mkdir -p \"${{job%/*}}\" || exit 97\n\
+         mask=$(umask); umask 077; mkdir -p \"${{job%/*}}\" || exit 97\n\
          runs() {{ [ -s \"$job.pid\" ] && read -r pid was <\"$job.pid\" && [ \"$(ticks \"$pid\")\" = \"$was\" ]; }}\n\
          {anew}\
          if [ ! -e \"$job.sh\" ]; then\n\
          printf '%s\\n' {text} >\"$job.new\" && mv \"$job.new\" \"$job.sh\" || exit 97\n\
          setsid sh -c '\n\
-         \x20 job=$1; read -r stat </proc/$$/stat; set -- ${{stat##*) }}; shift 19; echo \"$$ $1\" >\"$job.pid\"\n\
-         \x20 sh \"$job.sh\" >\"$job.out\" 2>\"$job.err\"\n\
+         \x20 # Its traces are ours alone; what it starts gets the rights that it would have without them.\n\
+         \x20 job=$1 mask=$2; read -r stat </proc/$$/stat; set -- ${{stat##*) }}; shift 19; echo \"$$ $1\" >\"$job.pid\"\n\
+         \x20 ( umask \"$mask\"; exec sh \"$job.sh\" ) >\"$job.out\" 2>\"$job.err\"\n\
          \x20 echo $? >\"$job.end\" && mv \"$job.end\" \"$job.rc\"\n\
-         ' patchbench \"$job\" >/dev/null 2>&1 </dev/null &\n\
+         ' patchbench \"$job\" \"$mask\" >/dev/null 2>&1 </dev/null &\n\
          fi\n\
          i=0; while [ ! -e \"$job.pid\" ] && [ $i -lt 200 ]; do sleep 0.02; i=$((i+1)); done\n\
          i=0; while [ ! -e \"$job.rc\" ] && runs && [ $i -lt {limit} ]; do sleep 0.05; i=$((i+1)); done\n\
@@ -262,18 +263,20 @@ pub(super) fn end_start(run: &str) -> Result<String, Failure> {
 }
 
 /// Puts a target back whatever was done to it: waits for steps that still run (`jobs`), ends every start of ours (`runs`),
-/// takes our overrides away (`overrides`), and starts the target as it is where the process that ran before is gone.
+/// takes our overrides away (`overrides`), and starts the target as it is where the process that ran before is gone; one
+/// that ran with a change of ours is ended in any case.
 pub(super) fn put_back(
     jobs: &str,
     runs: &str,
     overrides: &str,
-    again: Option<(ProcessKey, &str)>,
+    again: Option<(Option<ProcessKey>, &str)>,
 ) -> Result<String, Failure> {
     let (start, ran) = match again {
-        Some((key, start)) => {
+        Some((Some(key), start)) => {
             let ran = format!("[ \"$(ticks {})\" = {} ]", key.pid, key.start_ticks);
             (format!("{ran} || (\n{start}\n) || exit 1\n"), ran)
         }
+        Some((None, start)) => (format!("(\n{start}\n) || exit 1\n"), "false".to_owned()),
         None => (String::new(), "false".to_owned()),
     };
     Ok(format!(

@@ -80,7 +80,9 @@ pub(super) fn with_flags(words: &[String], asks: &[&Ask]) -> Result<Vec<String>,
     Ok(words)
 }
 
-const INVOCATION: &str = "invocation() { systemctl show --value -p InvocationID -- \"$unit\"; }";
+/// The invocation of `$unit`, and whether it is up or on its way; a server that loads is `activating` for minutes.
+const INVOCATION: &str = "invocation() { systemctl show --value -p InvocationID -- \"$unit\"; }\n\
+    up() { case $(systemctl show --value -p ActiveState -- \"$unit\") in active | activating | reloading) ;; *) return 1 ;; esac; }";
 
 /// Puts a drop-in there (`None` takes it away), loads it, and with `back` brings back what ran before.
 pub(super) fn put(unit: &str, file: &str, text: Option<&str>, back: Option<Before<'_>>) -> Result<String, Failure> {
@@ -107,7 +109,7 @@ fn again(before: &Before<'_>) -> Result<String, Failure> {
     Ok(match before {
         Before::Stopped => "systemctl stop -- \"$unit\"".to_owned(),
         Before::Runs(invocation) => format!(
-            "[ \"$(invocation)\" = {} ] && systemctl is-active --quiet -- \"$unit\" || {{ systemctl reset-failed -- \"$unit\" 2>/dev/null; systemctl restart --no-block -- \"$unit\"; }}",
+            "[ \"$(invocation)\" = {} ] && up || {{ systemctl reset-failed -- \"$unit\" 2>/dev/null; systemctl restart --no-block -- \"$unit\"; }}",
             quote(invocation)?
         ),
         Before::Changed => {
@@ -131,12 +133,23 @@ pub(super) fn stands(unit: &str, file: &str, text: Option<&str>) -> Result<Strin
     ))
 }
 
-/// Restarts the unit, unless the invocation `old` is over already.
-pub(super) fn restart(unit: &str, old: &str) -> Result<String, Failure> {
+/// Restarts the unit, unless the invocation `old` is over already; with `in_any_case`, whatever its start limit says.
+pub(super) fn restart(unit: &str, old: &str, in_any_case: bool) -> Result<String, Failure> {
+    let reset = if in_any_case { "systemctl reset-failed -- \"$unit\" 2>/dev/null\n" } else { "" };
     Ok(format!(
-        "unit={}\n{INVOCATION}\n[ \"$(invocation)\" = {} ] || exit 0\nsystemctl restart --no-block -- \"$unit\"",
+        "unit={}\n{INVOCATION}\n[ \"$(invocation)\" = {} ] || exit 0\n{reset}systemctl restart --no-block -- \"$unit\"",
         quote(unit)?,
         quote(old)?
+    ))
+}
+
+/// Gives a copy the owner and mode of what it is a copy of, so that the unit's user can read it, in a folder that can be
+/// passed through and not listed.
+pub(super) fn as_readable_as(original: &str, folder: &str, copy: &str) -> Result<String, Failure> {
+    let (original, copy) = (quote(original)?, quote(copy)?);
+    Ok(format!(
+        "chmod 711 {folder} && chown --reference={original} {copy} && chmod --reference={original} {copy}",
+        folder = quote(folder)?
     ))
 }
 
@@ -187,10 +200,16 @@ pub(super) fn put_back(
 ) -> Result<String, Failure> {
     Ok(format!(
         "{TICKS}\n{}\n{}\n\
-         rm -f {overrides}*.sh {jobs}*\n\
+         [ $? = 0 ] || exit 1\n\
+         {look}rm -f {overrides}*.sh {jobs}*\n\
          echo 'put back'",
         super::shell_text::wait_for_jobs(jobs)?,
         put(unit, file, None, Some(*before))?,
+        look = match before {
+            Before::Stopped => "",
+            Before::Runs(_) | Before::Changed =>
+                "i=0; until up; do [ $i -lt 300 ] || { echo 'systemd does not start it' >&2; exit 1; }; sleep 0.1; i=$((i+1)); done\n",
+        },
         overrides = quote(overrides)?,
         jobs = quote(jobs)?,
     ))

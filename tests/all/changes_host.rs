@@ -98,7 +98,11 @@ impl Unit {
         assert_eq!(self.hashes(), self.owners, "a file of the owner was changed");
         let left = self.host.sh("ls -d /run/patchbench/leases/* /run/patchbench/*.sh /run/systemd/system/sglang-lab.service.d 2>/dev/null || true");
         assert_eq!(left, "", "something of ours is left");
-        let units = self.host.sh("systemctl list-units --no-legend --plain 'patchbench*'");
+        // The shell that put it back ends a moment after it has said so.
+        let units = self.host.sh(
+            "for i in $(seq 50); do [ -z \"$(systemctl list-units --no-legend --plain 'patchbench*')\" ] && break; \
+             sleep 0.1; done; systemctl list-units --no-legend --plain 'patchbench*'",
+        );
         assert_eq!(units.trim(), "", "a timer of ours still runs");
         assert_eq!(self.host.sh("systemctl show -P DropInPaths,NeedDaemonReload sglang-lab").trim(), "no");
         self.wait_ready();

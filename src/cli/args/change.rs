@@ -56,6 +56,9 @@ pub struct RestoreArgs {
     /// Case file, or a host whose lease tells what to restore
     #[arg(value_name = "CASE|HOST")]
     pub what: String,
+    /// Words that gain rights on a host, such as `sudo -n`; a case names its own
+    #[arg(long = "become", value_name = "WORDS")]
+    pub become_with: Option<String>,
     /// Plan or confirmation.
     #[command(flatten)]
     pub confirm: ConfirmArgs,

@@ -10,7 +10,7 @@ use crate::cli::Context;
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::change::{ConfirmArgs, RestartArgs, ToggleArgs};
 use crate::cli::args::session::ResumeArgs;
-use crate::cli::connect::run::{Run, block_on, finish, start_new, supervise};
+use crate::cli::connect::run::{Run, block_on, failed, finish, start_new, supervise};
 use crate::cli::connect::{case_file, elevate, resume};
 use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Report};
@@ -18,7 +18,8 @@ use crate::cli::session::{self, ProcedureWord};
 use crate::engine::command::Command;
 use crate::engine::drive;
 use crate::engine::ids::ProcedureId;
-use crate::engine::procedure::{Action, BootProof, Procedure};
+use crate::engine::procedure::{Action, BootProof, Procedure, Purpose};
+use crate::engine::runtime::EngineHandle;
 use crate::engine::state::{ProcedureStatus, State};
 use crate::session::{replay, store};
 
@@ -101,15 +102,29 @@ pub(super) fn change(
             for leave in leaves {
                 drive::ask(&mut handle, &run.actor, leave).await?;
             }
+            let mut refused = None;
             for command in commands {
-                drive::ask(&mut handle, &run.actor, command).await?;
+                // What can be put back is, whatever holds up the others; a change of several is made whole or not.
+                let goes_on = matches!(command, Command::Restore { .. });
+                match drive::ask(&mut handle, &run.actor, command).await {
+                    Err(error) if goes_on => refused = refused.or(Some(error)),
+                    Err(error) => return Err(error),
+                    Ok(_) => {}
+                }
             }
             let state = handle.state.borrow().clone();
-            Ok(drive::planned(&state))
+            let planned = drive::planned(&state);
+            match refused {
+                Some(error) if planned.is_empty() => Err(error),
+                refused => Ok((planned, refused)),
+            }
         };
         let planned = supervise(context, &run, work).await;
         let result = match planned {
-            Ok(planned) => settle(context, &run, confirm, &planned).await,
+            Ok((planned, refused)) => {
+                let settled = settle(context, &run, confirm, &planned).await;
+                settled.and(refused.map_or(Ok(()), |error| Err(failed(&error))))
+            }
             Err(failed) => Err(failed),
         };
         let state = run.handle().state.borrow().clone();
@@ -142,14 +157,23 @@ async fn settle(context: &Context, run: &Run, confirm: &ConfirmArgs, planned: &[
             .hint("read the commands above, then give `--yes`"));
     };
     let work = async {
+        let mut first = None;
         for procedure in planned {
             let typed = (!yes.is_empty()).then(|| yes.clone());
             let command = Command::Confirm { procedure: *procedure, typed };
-            drive::run(&mut handle, &run.actor, command, *procedure).await?;
+            match drive::run(&mut handle, &run.actor, command, *procedure).await {
+                Err(error) if is_restore(&handle, *procedure) => first = first.or(Some(error)),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
         }
-        Ok(())
+        first.map_or(Ok(()), Err)
     };
     supervise(context, run, work).await
+}
+
+fn is_restore(handle: &EngineHandle, id: ProcedureId) -> bool {
+    handle.state.borrow().procedures.get(&id).is_some_and(|p| p.procedure.purpose == Purpose::Restore)
 }
 
 /// The changes of a session and how they ended.
@@ -174,6 +198,13 @@ pub fn text(report: &ChangeReport) -> String {
         lines.push(format!("{} ({}): {}", procedure.id, outcome.word(), procedure.title));
         if let Some(load) = procedure.load {
             lines.push(format!("  when it was planned, {load} on `{}`", procedure.target));
+        }
+        if let Some(minutes) = procedure.lease.as_ref().and_then(|l| l.minutes).filter(|_| !procedure.steps.is_empty())
+        {
+            lines.push(format!(
+                "  the host puts `{}` back by itself {minutes} minutes after the last session that keeps this change",
+                procedure.target
+            ));
         }
         for (i, step) in procedure.steps.iter().enumerate() {
             lines.push(format!("  step {} {}", i + 1, step.name));

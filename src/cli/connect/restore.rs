@@ -78,7 +78,8 @@ fn on_host(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> {
 
 async fn put_back(_context: &Context, run: &Run, args: &RestoreArgs, host: Host) -> Result<Answer, Failed> {
     let local = (host == Host::Local).then(Folders::standard).transpose().map_err(|f| world(&f))?;
-    let machine = Machine::new(run.hosts.clone(), Place { host, become_with: Vec::new() });
+    let place = Place::new(host, args.become_with.as_deref().unwrap_or_default());
+    let machine = Machine::new(run.hosts.clone(), place.map_err(HostError::failure).map_err(|f| world(&f))?);
     let cancel = CancellationToken::new();
     let found = tokio::select! {
         found = leases::list(&machine, local.as_ref(), &cancel) => found.map_err(|f| world(&f))?,

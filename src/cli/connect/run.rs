@@ -149,11 +149,11 @@ pub fn start(session: OpenSession, first: Happened, actor: Actor) -> Result<Run,
     let (dir, old_lines) = (session.dir.clone(), session.state.timeline.len());
     let hosts = Hosts::default();
     let owner = keep::owner(&actor.name, &dir);
-    let world = Arc::new(RealWorld { hosts: hosts.clone(), owner });
+    let world = Arc::new(RealWorld { hosts: hosts.clone(), owner: owner.clone() });
     let engine = runtime::start(session, Some(first), &actor, world)
         .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()).session(&dir))?;
     // It ends with the engine.
-    tokio::spawn(keep::leases(hosts.clone(), engine.handle.clone(), actor.clone()));
+    tokio::spawn(keep::leases(hosts.clone(), owner, engine.handle.clone(), actor.clone()));
     Ok(Run { engine, dir, actor, hosts, old_lines, scratch: None })
 }
 
@@ -223,7 +223,8 @@ fn interrupted() -> Failed {
         .hint("`patchbench session resume` goes on from what was recorded")
 }
 
-fn failed(error: &DriveError) -> Failed {
+/// The same, for the person who asked.
+pub(super) fn failed(error: &DriveError) -> Failed {
     match error {
         DriveError::Failed(failure) => Failed::from_failure(ErrorCode::Refused, failure),
         DriveError::Ended(_) => Failed::world(ErrorCode::Io, "the session could not be written any more")

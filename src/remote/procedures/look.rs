@@ -32,6 +32,8 @@ pub(super) struct World {
     pub(super) probe: Probe,
     /// What names the target among our files.
     pub(super) stem: String,
+    /// What names its lease: the unit or script alone, since another case may call the target otherwise.
+    pub(super) lease: String,
     pub(super) port: u16,
     pub(super) running: Option<Own>,
     /// Levels that the running server shows.
@@ -62,13 +64,21 @@ pub(crate) fn folder_of(folders: &Folders, target: &Target) -> (String, String) 
         (_, true) => folders.overrides.display().to_string(),
         (_, false) => ELSEWHERE.to_owned(),
     };
-    let started_by = match &target.manager {
+    (folder, owner::run_stem(&target.name, started_by(target)))
+}
+
+fn started_by(target: &Target) -> &str {
+    match &target.manager {
         Manager::Script { script, .. } => script,
         Manager::Systemd { systemd } => systemd,
         Manager::Docker { docker } => docker,
         Manager::Unknown => &target.url,
-    };
-    (folder, owner::run_stem(&target.name, started_by))
+    }
+}
+
+fn lease_name(target: &Target) -> String {
+    let whole = started_by(target);
+    owner::run_stem(whole.rsplit('/').next().unwrap_or(whole), whole)
 }
 
 /// Looks.
@@ -89,7 +99,8 @@ pub(super) async fn look(
         Manager::Systemd { systemd } => (None, None, Some(systemd.clone())),
         Manager::Docker { .. } | Manager::Unknown => (None, None, None),
     };
-    let question = ground::Question { folder, stem: stem.clone(), log, unit: unit.clone() };
+    let lease = lease_name(target);
+    let question = ground::Question { folder, stem: stem.clone(), lease: lease.clone(), log, unit: unit.clone() };
     let ground = ground::ask(machine, &question, &ctx.cancel).await?;
     let ask = Ask {
         ports: vec![port],
@@ -116,6 +127,7 @@ pub(super) async fn look(
         ground,
         probe,
         stem,
+        lease,
         port,
         running: None,
         current: BTreeMap::new(),

@@ -131,7 +131,7 @@ fn tag() -> String {
 /// # Errors
 /// Somebody else holds the target, or it cannot be told.
 fn lease_of(world: &World, owner: &lease::Owner, minutes: u32) -> Result<PlannedLease, Failure> {
-    let path = format!("{}/leases/{}", world.ground.folder, world.stem);
+    let path = format!("{}/leases/{}", world.ground.folder, world.lease);
     let target = &world.target;
     // On this machine the end of the workstation is the end of the server too.
     let minutes = (minutes > 0 && (!target.is_local() || target.production)).then_some(minutes);
@@ -141,8 +141,12 @@ fn lease_of(world: &World, owner: &lease::Owner, minutes: u32) -> Result<Planned
         Found::Held(holder) if is_gone(holder, owner) => (false, Some(holder.token.clone())),
         Found::Held(holder) => {
             let until = holder.until.map(|t| format!("; the host puts it back at {t}")).unwrap_or_default();
-            return Err(Failure::new(format!("`{}` is held by {}{until}", target.name, holder.said.visible(200)))
-                .hint("resume that session, ask its owner, or put it back with `patchbench restore CASE`"));
+            let failed = if holder.failed { "; the host could not put it back by itself" } else { "" };
+            let message = format!("`{}` is held by {}{until}{failed}", target.name, holder.said.visible(200));
+            return Err(Failure::new(message).hint(format!(
+                "resume that session, ask its owner, or put it back with `patchbench restore {}`",
+                target.host
+            )));
         }
         Found::Unknown(why) => {
             return Err(Failure::new(format!("cannot tell whether somebody else changes `{}`: {why}", target.name))
@@ -155,15 +159,18 @@ fn lease_of(world: &World, owner: &lease::Owner, minutes: u32) -> Result<Planned
 /// Whether a lease was left by a program of the same user and machine that runs no more.
 fn is_gone(holder: &lease::Holder, owner: &lease::Owner) -> bool {
     let same = holder.said.raw().starts_with(&format!("{} in ", owner.who));
-    let mut words = holder.program.split_whitespace();
-    let mut number = || words.next().and_then(|w| w.parse::<u64>().ok());
-    let (pid, ticks) = (number(), number());
-    let boot = words.next();
-    let alive = || {
-        let (Some(pid), Some(start_ticks)) = (pid.and_then(|p| u32::try_from(p).ok()), ticks) else { return true };
-        boot.map(str::to_owned) == super::local::boot_id() && super::local::runs(ProcessKey { pid, start_ticks })
+    let (theirs, ours): (Vec<&str>, Vec<&str>) =
+        (holder.program.split_whitespace().collect(), owner.program.split_whitespace().collect());
+    // A program of another machine, or of a container, cannot be looked for here.
+    let ([pid, ticks, boot, machine, space], [_, _, own_boot, own_machine, own_space]) = (&theirs[..], &ours[..])
+    else {
+        return false;
     };
-    same && !alive()
+    let (Ok(pid), Ok(start_ticks)) = (pid.parse(), ticks.parse()) else { return false };
+    if !same || machine != own_machine {
+        return false;
+    }
+    boot != own_boot || (space == own_space && !super::local::runs(ProcessKey { pid, start_ticks }))
 }
 
 /// A lease and how it is come by.
@@ -250,9 +257,14 @@ impl Plan<'_> {
             instead_of: self.lease.instead_of.as_deref(),
             restore,
             minutes: *minutes,
+            unit: matches!(self.world.target.manager, Manager::Systemd { .. }),
         };
         // A change that comes on top of another is taken back to that one, which still needs the lease.
-        let undo = if self.lease.ours { None } else { Some(shell(lease::give_back(path, token)?, 10.0)) };
+        let undo = if self.lease.ours || self.lease.instead_of.is_some() {
+            None
+        } else {
+            Some(shell(lease::give_back(path, token)?, 10.0))
+        };
         self.steps.push(Step {
             name: "lease".into(),
             check: shell(lease::is_ours(path, token)?, 10.0),

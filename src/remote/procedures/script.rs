@@ -104,7 +104,8 @@ impl Steps<'_> {
             Some(running) => {
                 let options = script::bash_options(&self.launch.text, self.script)?;
                 let start = self.start_text(self.script, &options, &format!("{}-back", self.run))?;
-                Some((running.key, start))
+                let ours = running.started_from.as_deref().is_some_and(|f| f.starts_with(folder));
+                Some(((!ours).then_some(running.key), start))
             }
             None => None,
         };

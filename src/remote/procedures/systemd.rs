@@ -89,8 +89,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let unit = look(world, name)?;
     let purpose = plan.purpose();
     check_rights(world, name)?;
-    check_unit(world, &unit, name, purpose)?;
     let original = original(world, name)?;
+    check_unit(world, &unit, name, purpose)?;
     let levels = plan.levels(levels_of_unit(&plan.wish.patches, &original.declared));
     plan.own_levels.clone_from(&levels.own);
     if purpose == Purpose::Restore && original.ours.is_none() && plan.nothing_to_restore() {
@@ -116,7 +116,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     if wanted != original.ours {
         plan.steps.push(steps.put(plan, wanted.as_deref())?);
     }
-    plan.steps.push(steps.restart()?);
+    let restart = steps.restart(plan)?;
+    plan.steps.push(restart);
     plan.prove(steps.expect(plan, unit.invocation.clone(), &levels.wanted));
     if purpose == Purpose::Restore {
         plan.steps.push(steps.tidy()?);
@@ -133,6 +134,7 @@ struct Facts {
     result: String,
     reload: bool,
     burst: Option<u32>,
+    restarts: Option<u32>,
 }
 
 fn look(world: &World, name: &str) -> Result<Facts, Failure> {
@@ -150,6 +152,7 @@ fn look(world: &World, name: &str) -> Result<Facts, Failure> {
         result: text("Result").to_owned(),
         reload: text("NeedDaemonReload") == "yes",
         burst: text("StartLimitBurst").parse().ok(),
+        restarts: text("NRestarts").parse().ok(),
     })
 }
 
@@ -179,7 +182,8 @@ fn check_unit(world: &World, unit: &Facts, name: &str, purpose: Purpose) -> Resu
             .hint("correct the unit's name in the case"));
         }
     }
-    if unit.reload {
+    // The way back is never held up: what waits for a reload there may be a change of ours that was cut off.
+    if unit.reload && purpose != Purpose::Restore {
         return Err(Failure::new(format!(
             "files of `{name}` were changed and not loaded: a reload would change more than what is asked for"
         ))
@@ -192,7 +196,7 @@ fn check_unit(world: &World, unit: &Facts, name: &str, purpose: Purpose) -> Resu
         ))
         .hint("stop that process yourself, or correct the target's url or unit in the case"));
     }
-    if purpose == Purpose::Stop {
+    if matches!(purpose, Purpose::Stop | Purpose::Restore) {
         return Ok(());
     }
     check_starts(world, unit, name)
@@ -263,7 +267,14 @@ impl Steps<'_> {
         Ok(Step {
             name: "write-override".into(),
             check: shell(stands.clone(), 10.0),
-            apply: shell(shell_text::write_override(made, path, text.as_bytes(), &file)?, 30.0),
+            apply: shell(
+                format!(
+                    "{}\n{}",
+                    shell_text::write_override(made, path, text.as_bytes(), &file)?,
+                    unit_text::as_readable_as(path, &self.world.ground.folder, &file)?
+                ),
+                30.0,
+            ),
             undo,
             undo_proof: None,
             proof: shell(stands, 10.0),
@@ -328,13 +339,13 @@ impl Steps<'_> {
         }
     }
 
-    fn restart(&self) -> Result<Step, Failure> {
+    fn restart(&self, plan: &Plan<'_>) -> Result<Step, Failure> {
         let old = self.unit.invocation.as_deref().unwrap_or_default();
         let began = unit_text::began(self.name, old, 0)?;
         Ok(Step {
             name: "restart".into(),
             check: shell(began, 20.0),
-            apply: shell(unit_text::restart(self.name, old)?, 60.0),
+            apply: shell(unit_text::restart(self.name, old, plan.purpose() == Purpose::Restore)?, 60.0),
             // The drop-in's undo restarts what ran before; without a change of it nothing needs to come back.
             undo: None,
             undo_proof: None,
@@ -367,6 +378,8 @@ impl Steps<'_> {
     }
 
     fn expect(&self, plan: &Plan<'_>, old: Option<String>, levels: &BTreeMap<String, String>) -> BootExpectation {
+        // A start that somebody asks for begins to count anew; one that is met may have crashed before.
+        let restarts = if old.is_some() { Some(0) } else { self.unit.restarts };
         BootExpectation {
             old: old.as_ref().and_then(|_| self.world.running.as_ref().map(|r| r.key)),
             port: self.world.port,
@@ -374,7 +387,7 @@ impl Steps<'_> {
             log: String::new(),
             log_offset: 0,
             pid_file: None,
-            unit: Some(UnitExpectation { name: self.name.to_owned(), old_invocation: old, restarts: Some(0) }),
+            unit: Some(UnitExpectation { name: self.name.to_owned(), old_invocation: old, restarts }),
             readback: plan.readback(levels),
         }
     }
@@ -387,8 +400,15 @@ fn known_words(facts: &UnitFacts) -> Result<Vec<String>, Failure> {
         Failure::new("a word of the unit's command is known to systemd alone, so that no other command can be written")
             .hint("set the switch in a wrapper script that the unit runs")
     })?;
-    if facts.exec_prefix.contains('@') {
-        return Err(Failure::new("the unit's command has a `@` in front, which a copy of it would not keep"));
+    if facts.exec_prefix.contains(['@', ':']) {
+        return Err(Failure::new(format!(
+            "the unit's command has `{}` in front, which a copy of it would not keep",
+            facts.exec_prefix
+        )));
+    }
+    if facts.kind.as_ref().and_then(|k| k.value.known()) == Some("oneshot") {
+        return Err(Failure::new("the unit runs its commands once (`Type=oneshot`), and a server does not end")
+            .hint("name the unit that keeps the server running"));
     }
     if redact::argv(&words) != words {
         return Err(Failure::new("the unit's command holds a secret, which would have to be written into a drop-in")
