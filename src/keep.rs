@@ -102,10 +102,9 @@ async fn renewed(hosts: &Hosts, owner: &Owner, state: &State, target: &str, leas
     let machine = Machine::of(hosts, target).ok()?;
     let chosen = matches!(state.end_state, Some(EndState::BestKnown | EndState::Stated { .. }));
     // What a person chose as the end stays when this program is gone.
-    let text = match chosen && !busy {
-        true => stay(&lease.path, &lease.token).ok()?,
-        false => renew(&lease.path, owner, lease.minutes?).ok()?,
-    };
+    let text =
+        if chosen && !busy { stay(&lease.path, &lease.token) } else { renew(&lease.path, owner, lease.minutes?) };
+    let text = text.ok()?;
     let end = machine.read(&text, 30.0, &CancellationToken::new()).await.ok()?;
     Some(end.out.trim().to_owned())
 }

@@ -255,6 +255,59 @@ fn a_server_that_is_killed_in_any_step_ends_in_one_of_two_known_states() {
 }
 
 #[test]
+fn a_wrapper_that_another_user_runs_was_copied_for_root_alone() {
+    let Some(unit) = Unit::up() else { return not_run() };
+    let other = UNIT.replace("[Service]\n", "[Service]\nUser=daemon\nRestart=on-failure\n");
+    unit.host.write("/etc/systemd/system/sglang-lab.service", &other);
+    unit.host.sh("chmod 777 /srv/lab; chmod 644 /srv/lab/lab.deployment; chmod 666 /srv/lab/lab.boots; chmod 755 /srv/lab/serve.sh");
+    unit.host.start();
+    let unit = Unit { owners: unit.hashes(), ..unit };
+    let (status, off) = unit.toggle("off");
+    assert_eq!((status, unit.indexer().as_str()), (0, "absent"), "{off:#}");
+    assert_eq!(unit.run(&["restore", "--yes", "lab"]).0, 0);
+    unit.is_original();
+    unit.host.sh("rm -f /srv/lab/lab.boots");
+}
+
+#[test]
+fn a_script_that_the_host_put_back_by_itself_goes_on() {
+    let Some(unit) = Unit::up() else { return not_run() };
+    unit.host
+        .sh("systemctl stop sglang-lab; cd /srv/lab; setsid nohup bash /srv/lab/serve.sh >serve.log 2>&1 </dev/null &");
+    let case = CASE.replace(
+        "{ systemd = \"sglang-lab.service\" }",
+        "{ script = \"/srv/lab/serve.sh\", log = \"/srv/lab/serve.log\" }",
+    );
+    fs_err::write(&unit.case, case).unwrap();
+    let serves = "for i in $(seq 100); do grep -q ':75A5 .* 0A ' /proc/net/tcp && exit 0; sleep 0.1; done; exit 1";
+    unit.host.sh(serves);
+    let indexer = "tr '\\0' '\\n' </proc/$(pgrep -nf 'served-model-name [p]atchbench-lab')/environ | grep ^SGLANG_SM120_TRITON_INDEXER= || echo absent";
+    let mut tries = 0;
+    let (status, off) = loop {
+        let end = unit.toggle("off");
+        tries += 1;
+        if end.0 == 0 || tries == 3 {
+            break end;
+        }
+    };
+    assert_eq!((status, unit.host.sh(indexer).trim()), (0, "absent"), "{off:#}");
+    unit.host.sh("cd /root/.local/state/patchbench/overrides/leases/*; echo 1 >until; \
+         for i in $(seq 300); do [ -e restored ] && break; sleep 0.1; done; grep -q '^0 ' restored && [ ! -e until ]");
+    unit.host.sh(serves);
+    unit.host.sh("sleep 2");
+    unit.host.sh(serves);
+    assert_eq!(unit.host.sh(indexer).trim(), "SGLANG_SM120_TRITON_INDEXER=1");
+    // What stands on the host is found without a case, and putting back what is back changes nothing.
+    let (status, held) = unit.host.patchbench(&["restore", "pbhost", "--plan"]);
+    assert_eq!((status, held["leases"].as_array().map(Vec::len)), (0, Some(1)), "{held:#}");
+    let (status, back) = unit.host.patchbench(&["restore", "pbhost", "--yes", "pbhost"]);
+    assert_eq!(status, 0, "{back:#}");
+    assert_eq!(unit.host.patchbench(&["restore", "pbhost", "--plan"]).1["leases"], serde_json::json!([]));
+    unit.host.sh("pkill -f 'served-model-name [p]atchbench-lab'; rm -rf /root/.local/state/patchbench");
+    unit.host.start();
+}
+
+#[test]
 fn what_a_unit_does_not_allow_is_one_sentence_and_changes_nothing() {
     let Some(unit) = Unit::up() else { return not_run() };
     let refused = |part: &str| {

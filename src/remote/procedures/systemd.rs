@@ -89,6 +89,7 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let unit = look(world, name)?;
     let purpose = plan.purpose();
     check_rights(world, name)?;
+    check_loaded(&unit, name)?;
     let original = original(world, name)?;
     check_unit(world, &unit, name, purpose)?;
     let levels = plan.levels(levels_of_unit(&plan.wish.patches, &original.declared));
@@ -167,21 +168,20 @@ fn check_rights(world: &World, name: &str) -> Result<(), Failure> {
     }
 }
 
-fn check_unit(world: &World, unit: &Facts, name: &str, purpose: Purpose) -> Result<(), Failure> {
+fn check_loaded(unit: &Facts, name: &str) -> Result<(), Failure> {
     match unit.load.as_str() {
-        "masked" => {
-            return Err(Failure::new(format!("`{name}` is masked, so systemd does not start it"))
-                .hint(format!("`systemctl unmask {name}` is for its owner to decide")));
-        }
-        "loaded" => {}
+        "loaded" => Ok(()),
+        "masked" => Err(Failure::new(format!("`{name}` is masked, so systemd does not start it"))
+            .hint(format!("`systemctl unmask {name}` is for its owner to decide"))),
         other => {
-            return Err(Failure::new(format!(
-                "systemd has not loaded `{name}`: it says `{}`",
-                Untrusted::from(other).visible(40)
-            ))
-            .hint("correct the unit's name in the case"));
+            let said = Untrusted::from(other).visible(40);
+            Err(Failure::new(format!("systemd has not loaded `{name}`: it says `{said}`"))
+                .hint("correct the unit's name in the case"))
         }
     }
+}
+
+fn check_unit(world: &World, unit: &Facts, name: &str, purpose: Purpose) -> Result<(), Failure> {
     // The way back is never held up: what waits for a reload there may be a change of ours that was cut off.
     if unit.reload && purpose != Purpose::Restore {
         return Err(Failure::new(format!(
