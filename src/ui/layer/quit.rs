@@ -63,6 +63,13 @@ impl Quit {
                     Role::Text,
                 ),
             ]));
+            let newest =
+                view.state.procedures.values().rev().find(|p| p.procedure.target == *name && p.confirmed_by.is_some());
+            if let Some(minutes) = newest.and_then(|p| p.procedure.lease.as_ref()?.minutes) {
+                let words =
+                    format!("kept, its host puts it back by itself {minutes} minutes after this program is gone");
+                lines.push(Line::from(view.span(words, Role::Warn)));
+            }
         }
         lines.push(Line::default());
         for (key, words) in [
