@@ -310,6 +310,52 @@ fn a_start_that_fails_or_is_cancelled_is_taken_back_once() {
 }
 
 #[test]
+fn a_change_that_ended_in_silence_beside_another_job_was_left_half_done() {
+    let begun = after(
+        &planned(&running()),
+        [
+            Body::Command(Command::Confirm { procedure: ProcedureId(1), typed: None }),
+            Body::Report(JobReport::StepStarted { procedure: ProcedureId(1), step: 1, phase: Phase::Do }),
+            Body::Command(Command::Probe { target: None }),
+        ],
+    );
+    let ended = step(&begun, Body::Report(JobReport::Ended { job: JobId(2), outcome: JobOutcome::Cancelled }));
+    let [Effect::Start { spec: JobSpec::RunProcedure { phase, .. }, .. }] = ended.effects.as_slice() else {
+        panic!("{:?}", ended.effects)
+    };
+    assert_eq!(*phase, Phase::Undo);
+}
+
+#[test]
+fn a_half_done_change_of_production_was_finished_without_leave() {
+    let may = planned(&after(&production(10.0), [Body::Command(elevate(60))]));
+    let cut = after(
+        &may,
+        [
+            Body::Command(Command::Confirm { procedure: ProcedureId(1), typed: Some("lab".into()) }),
+            Body::Report(JobReport::StepStarted { procedure: ProcedureId(1), step: 1, phase: Phase::Do }),
+            Body::Report(JobReport::StepFailed {
+                procedure: ProcedureId(1),
+                step: 1,
+                phase: Phase::Undo,
+                failure: Failure::new("it does not stop"),
+            }),
+            Body::Report(JobReport::Ended { job: JobId(2), outcome: JobOutcome::Done }),
+        ],
+    );
+    let at = Timestamp::from_second(61).unwrap();
+    let late = |command: Command| {
+        update(&cut, &Input { id: InputId(1), at, actor: Actor::driver("ann"), body: Body::Command(command) })
+    };
+    let finish = late(Command::ResumeProcedure { procedure: ProcedureId(1) });
+    let Happened::Refused { failure, .. } = &finish.events[0].what else { panic!("{:?}", finish.events) };
+    assert!(failure.message.starts_with("the leave to change `lab` ended"), "{failure:?}");
+    // The way back needs none.
+    let undo = late(Command::UndoProcedure { procedure: ProcedureId(1) });
+    assert!(matches!(undo.effects[..], [Effect::Start { spec: JobSpec::RunProcedure { phase: Phase::Undo, .. }, .. }]));
+}
+
+#[test]
 fn changed_is_said_until_the_original_runs_again() {
     let state = after(
         &planned(&running()),
