@@ -35,6 +35,11 @@ impl Case {
         }
     }
 
+    /// The patches that a target has, in the order of the case.
+    pub fn patches_of<'a>(&'a self, target: &'a str) -> impl Iterator<Item = &'a Patch> {
+        self.patches.iter().filter(move |p| p.targets_in(self).any(|t| t.name == target))
+    }
+
     /// The targets that a request can meet: all that compute, and the router that it is sent to.
     pub fn met_targets(&self) -> impl Iterator<Item = &Target> {
         let entry = self.entry_target().map(|t| t.name.as_str());

@@ -316,7 +316,7 @@ fn wishes(state: &State, case: &Case, levels: &BTreeMap<String, String>) -> Vec<
     let mut wishes = Vec::new();
     for target in &case.targets {
         let mut wanted = state.target(&target.name).map(|t| t.original.clone()).unwrap_or_default();
-        for patch in case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)) {
+        for patch in case.patches_of(&target.name) {
             if let Some(level) = levels.get(&patch.id) {
                 wanted.insert(patch.id.clone(), level.clone());
             }

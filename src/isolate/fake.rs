@@ -253,9 +253,8 @@ impl World {
         self.clock += BOOT_SECONDS;
         let case = self.state.case.clone().unwrap_or_default();
         let ids: Vec<String> = case.patches.iter().map(|p| p.id.clone()).collect();
-        let has = |p: &&Patch| p.targets_in(&case).any(|t| t.name == target);
         let mut now: BTreeMap<String, String> =
-            case.patches.iter().filter(has).map(|p| (p.id.clone(), "on".to_owned())).collect();
+            case.patches_of(target).map(|p| (p.id.clone(), "on".to_owned())).collect();
         if let Some(boot) = self.state.current_boot(target) {
             now.extend(boot.proof.levels.clone());
         }

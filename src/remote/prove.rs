@@ -409,8 +409,7 @@ impl Asked<'_> {
         evidence.push(seen("first-token", &text, far(near, target, &url)));
         ctx.progress(0, None, "reading the levels back");
         let pid = process.pid;
-        let patches: Vec<&Patch> =
-            case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
+        let patches: Vec<&Patch> = case.patches_of(&target.name).collect();
         let mut readings = service::levels(answer, pid, &patches);
         if let Ok((url, said)) = endpoint.configuration().await
             && let Some(process) = answer.processes.get(&pid)

@@ -69,8 +69,7 @@ pub async fn probe_in(
 ) -> Result<Reading, Failure> {
     let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
     let (overrides, _) = folder_of(folders, target);
-    let patches: Vec<&Patch> =
-        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
+    let patches: Vec<&Patch> = case.patches_of(&target.name).collect();
     let whole = format!("reading `{}`", target.host);
     ctx.progress(0, Some(2), if target.is_local() { "reading the host" } else { &whole });
     let mut seen = match ask_host(hosts, target, &overrides, &patches, ctx).await {

@@ -5,18 +5,19 @@ use std::collections::BTreeMap;
 
 use super::script::assigned_names;
 use super::{Folders, systemd};
-use crate::case::{Case, Gate, Manager, Patch, Target};
+use crate::case::{Gate, Manager, Patch, Target};
 use crate::engine::job::JobContext;
 use crate::engine::procedure::Failure;
 use crate::remote::environment::{self, Difference};
 use crate::remote::ground::{self, Ground};
+use crate::remote::levels;
 use crate::remote::machine::Machine;
 use crate::remote::owner::{self, Marks};
 use crate::remote::probe::owner::Own;
 use crate::remote::probe::types::Probe;
 use crate::remote::probe::{self, Ask, files};
 use crate::remote::proc::{Environ, Unknown};
-use crate::remote::{levels, script};
+use crate::remote::script::{self, Override};
 use crate::truth::declared::{Declared, Text};
 use crate::truth::service;
 
@@ -42,6 +43,14 @@ pub(super) struct World {
     pub(super) own_levels: BTreeMap<String, String>,
     /// The launch script; `None` where another manager starts the target.
     pub(super) launch: Option<Launch>,
+}
+
+impl World {
+    /// Where a copy of a script with other levels stands: named by its text.
+    pub(super) fn override_file(&self, made: &Override) -> String {
+        let hash = blake3::hash(made.text.as_bytes()).to_hex();
+        format!("{}/{}-{}.sh", self.ground.folder, self.stem, &hash.as_str()[..12])
+    }
 }
 
 /// A launch script.
@@ -88,7 +97,7 @@ fn lease_name(target: &Target) -> String {
 pub(super) async fn look(
     machine: &Machine,
     folders: &Folders,
-    case: &Case,
+    patches: &[&Patch],
     target: &Target,
     ctx: &JobContext,
 ) -> Result<World, Failure> {
@@ -120,8 +129,6 @@ pub(super) async fn look(
             Failure::new(format!("the answer of `{}` broke off", target.host)).hint("nothing was changed; ask again")
         );
     }
-    let patches: Vec<&Patch> =
-        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
     let mut world = World {
         target: target.clone(),
         ground,
@@ -135,13 +142,13 @@ pub(super) async fn look(
         launch: None,
     };
     if let Some(script) = &script {
-        look_at_script(&mut world, script, &patches)?;
+        look_at_script(&mut world, script, patches)?;
     } else {
         let marks = Marks { script: "", overrides: &world.ground.folder, argv: &[] };
         world.running = probe::owner::running(&world.probe, &target.name, port, &marks)?;
     }
     if let Some(running) = &world.running {
-        let read = service::levels(&world.probe, running.key.pid, &patches);
+        let read = service::levels(&world.probe, running.key.pid, patches);
         world.current = read.into_iter().filter_map(|(patch, reading)| Some((patch, reading.level.ok()?))).collect();
     }
     Ok(world)

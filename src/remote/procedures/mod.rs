@@ -15,8 +15,8 @@ use look::World;
 use super::host::{Hosts, reach};
 use super::lease::{self, Found};
 use super::machine::Machine;
-use super::script::Ask;
-use super::{http, levels};
+use super::script::{Ask, Override};
+use super::{http, levels, shell_text};
 use crate::case::{Case, LevelValue, Manager, Patch, Target};
 use crate::engine::effect::ChangeWish;
 use crate::engine::ids::ProcedureId;
@@ -77,8 +77,7 @@ pub async fn plan(
     ctx: &JobContext,
 ) -> Result<Procedure, Failure> {
     let target = case.target(target).ok_or_else(|| Failure::new(format!("the case has no target `{target}`")))?;
-    let patches: Vec<&Patch> =
-        case.patches.iter().filter(|p| p.targets_in(case).any(|t| t.name == target.name)).collect();
+    let patches: Vec<&Patch> = case.patches_of(&target.name).collect();
     let wished = match wish {
         ChangeWish::Running(levels) => levels.clone(),
         ChangeWish::Stopped | ChangeWish::Original => BTreeMap::new(),
@@ -90,7 +89,7 @@ pub async fn plan(
         if target.is_local() { "reading the host".into() } else { format!("reading `{}`", target.host) },
     );
     let machine = Machine::of(&means.hosts, target)?;
-    let world = look::look(&machine, &means.folders, case, target, ctx).await?;
+    let world = look::look(&machine, &means.folders, &patches, target, ctx).await?;
     let load = if world.running.is_some() { load_of(&means.hosts, target).await } else { None };
     let lease = lease_of(&world, &means.owner, case.budget.restore_after_min)?;
     let wish = Wish { kind: wish, wished, patches };
@@ -331,6 +330,24 @@ impl Plan<'_> {
             steps: self.steps,
         }
     }
+}
+
+/// Writes a copy of the script at `path`, and does `then` with it.
+fn write_override(world: &World, made: &Override, path: &str, text: &str, then: &str) -> Result<Step, Failure> {
+    let file = world.override_file(made);
+    let stands = shell_text::override_stands(made, &file)?;
+    // An override that stands there already may be the one that runs: it is not ours to take away.
+    let stood = world.ground.overrides.contains(&file);
+    let undo = if stood { None } else { Some(shell(format!("rm -f {}", shell_text::quote(&file)?), 10.0)) };
+    let apply = format!("{}{then}", shell_text::write_override(made, path, text.as_bytes(), &file)?);
+    Ok(Step {
+        name: "write-override".into(),
+        check: shell(stands.clone(), 10.0),
+        apply: shell(apply, 30.0),
+        undo,
+        undo_proof: None,
+        proof: shell(stands, 10.0),
+    })
 }
 
 fn shell(script: String, timeout_s: f64) -> Action {

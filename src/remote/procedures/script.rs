@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::look::{Launch, World};
-use super::{Levels, Means, Plan, shell};
+use super::{Levels, Means, Plan, shell, write_override};
 use crate::engine::procedure::{Action, BootExpectation, Failure, ProcessKey, Purpose, Step};
 use crate::remote::environment::Difference;
 use crate::remote::ground::LogPlace;
 use crate::remote::probe::owner::Own;
 use crate::remote::proc::Unknown;
-use crate::remote::script::{self, Override};
+use crate::remote::script;
 use crate::remote::shell_text;
 use crate::truth::declared::Declared;
 
@@ -54,9 +54,9 @@ pub(super) fn plan(plan: &mut Plan<'_>, script: &str, log: &str, means: &Means) 
     let levels = plan.levels(world.own_levels.clone());
     let made = script::make_override(&launch.text, script, &plan.asks(&levels), Some(world.port))?;
     plan.take_lease(&means.owner, &steps.restore()?)?;
-    let file = steps.override_file(&made);
+    let file = world.override_file(&made);
     if made.changes {
-        plan.steps.push(steps.write(&made, &file)?);
+        plan.steps.push(write_override(world, &made, script, &launch.text, "")?);
     }
     if let Some(running) = &world.running {
         let stop = steps.stop(plan, running)?;
@@ -90,11 +90,6 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    fn override_file(&self, made: &Override) -> String {
-        let hash = blake3::hash(made.text.as_bytes()).to_hex();
-        format!("{}/{}-{}.sh", self.world.ground.folder, self.world.stem, &hash.as_str()[..12])
-    }
-
     /// Puts the target back without us, whatever was done: every start of ours ends, and where the server that runs now
     /// is gone, the script is started as it is.
     fn restore(&self) -> Result<String, Failure> {
@@ -115,23 +110,6 @@ impl Steps<'_> {
             &format!("{folder}/{stem}-"),
             again.as_ref().map(|(key, start)| (*key, start.as_str())),
         )
-    }
-
-    /// Writes the override.
-    fn write(&self, made: &Override, file: &str) -> Result<Step, Failure> {
-        let stands = shell_text::override_stands(made, file)?;
-        // An override that stands there already may be the one that runs: it is not ours to take away.
-        let stood = self.world.ground.overrides.contains(file);
-        let undo = if stood { None } else { Some(shell(format!("rm -f {}", shell_text::quote(file)?), 10.0)) };
-        let apply = shell_text::write_override(made, self.script, self.launch.text.as_bytes(), file)?;
-        Ok(Step {
-            name: "write-override".into(),
-            check: shell(stands.clone(), 10.0),
-            apply: shell(apply, 30.0),
-            undo,
-            undo_proof: None,
-            proof: shell(stands, 10.0),
-        })
     }
 
     fn stop(&self, plan: &Plan<'_>, running: &Own) -> Result<Step, Failure> {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::look::{World, levels_of_unit};
-use super::{Means, Plan, shell};
+use super::{Means, Plan, shell, write_override};
 use crate::engine::effect::ChangeWish;
 use crate::engine::procedure::{Action, BootExpectation, Failure, Purpose, Step, UnitExpectation};
 use crate::redact;
@@ -111,7 +111,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
         None => None,
     };
     if let (Some(made), Some((path, text))) = (&made, &original.wrapper) {
-        plan.steps.push(steps.write_override(made, path, text)?);
+        let readable = unit_text::as_readable_as(path, &world.ground.folder, &world.override_file(made))?;
+        plan.steps.push(write_override(world, made, path, text, &format!("\n{readable}"))?);
     }
     let wanted = steps.drop_in(made.as_ref(), &asks)?;
     if wanted != original.ours {
@@ -239,11 +240,6 @@ impl Steps<'_> {
         format!("{}/{}-", self.world.ground.folder, self.world.stem)
     }
 
-    fn copy(&self, made: &Override) -> String {
-        let hash = blake3::hash(made.text.as_bytes()).to_hex();
-        format!("{}{}.sh", self.overrides(), &hash.as_str()[..12])
-    }
-
     /// What runs now, where it runs as its owner wrote it; a changed server is no way back.
     fn original_invocation(&self) -> Option<&str> {
         self.unit.invocation.as_deref().filter(|_| self.original.ours.is_none() && self.unit.active)
@@ -259,34 +255,12 @@ impl Steps<'_> {
         unit_text::put_back(self.name, &self.file(), &jobs, &self.overrides(), &state)
     }
 
-    fn write_override(&self, made: &Override, path: &str, text: &str) -> Result<Step, Failure> {
-        let file = self.copy(made);
-        let stands = shell_text::override_stands(made, &file)?;
-        let stood = self.world.ground.overrides.contains(&file);
-        let undo = if stood { None } else { Some(shell(format!("rm -f {}", shell_text::quote(&file)?), 10.0)) };
-        Ok(Step {
-            name: "write-override".into(),
-            check: shell(stands.clone(), 10.0),
-            apply: shell(
-                format!(
-                    "{}\n{}",
-                    shell_text::write_override(made, path, text.as_bytes(), &file)?,
-                    unit_text::as_readable_as(path, &self.world.ground.folder, &file)?
-                ),
-                30.0,
-            ),
-            undo,
-            undo_proof: None,
-            proof: shell(stands, 10.0),
-        })
-    }
-
     /// The text of the drop-in that gives what is asked for; `None` where the unit's own files do.
     fn drop_in(&self, made: Option<&Override>, asks: &[Ask]) -> Result<Option<String>, Failure> {
         let Original { facts, wrapper, .. } = self.original;
         if let Some(made) = made {
             let path = wrapper.as_ref().map(|(path, _)| path.as_str()).unwrap_or_default();
-            let words = with_copy(facts, path, &self.copy(made), &made.options)?;
+            let words = with_copy(facts, path, &self.world.override_file(made), &made.options)?;
             return unit_text::drop_in(&facts.exec_prefix, &words).map(Some);
         }
         // A wrapper that already gives every level leaves nothing to do here.

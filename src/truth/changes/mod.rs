@@ -74,12 +74,8 @@ pub fn subject(case: &Case, target: &Target) -> Subject {
         Manager::Docker { .. } => (Starter::Container, target.launch_script.clone()),
         Manager::Unknown => (Starter::Unknown, target.launch_script.clone()),
     };
-    let mut modules: Vec<String> = case
-        .patches
-        .iter()
-        .filter(|p| p.targets_in(case).any(|t| t.name == target.name))
-        .filter_map(|p| p.site.as_deref().map(|site| file_of(site).to_owned()))
-        .collect();
+    let mut modules: Vec<String> =
+        case.patches_of(&target.name).filter_map(|p| p.site.as_deref().map(|site| file_of(site).to_owned())).collect();
     modules.sort();
     modules.dedup();
     Subject {
