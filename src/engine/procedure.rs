@@ -167,6 +167,9 @@ pub struct BootExpectation {
     /// The systemd unit that must have started it; `None` where a script did.
     #[serde(default)]
     pub unit: Option<UnitExpectation>,
+    /// The container that must hold it; `None` where another manager started it.
+    #[serde(default)]
+    pub container: Option<ContainerExpectation>,
     /// Level wanted for each patch, with the text that the process must show.
     pub readback: Vec<Readback>,
 }
@@ -180,6 +183,15 @@ pub struct UnitExpectation {
     pub old_invocation: Option<String>,
     /// Automatic restarts so far: one more means that the server crashed.
     pub restarts: Option<u32>,
+}
+
+/// What a start of a container must show.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ContainerExpectation {
+    /// Its name.
+    pub name: String,
+    /// Whether it runs already and was not started anew.
+    pub met: bool,
 }
 
 /// One level to read back from the new process.

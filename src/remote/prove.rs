@@ -13,10 +13,10 @@ use super::http;
 use super::levels::LevelReading;
 use super::machine::Machine;
 use super::probe::types::{PortOwners, Probe};
-use super::probe::{self, Ask};
+use super::probe::{self, Ask, container};
 use super::proc::{Cmdline, Unknown};
 use super::procedures::{Means, folder_of};
-use super::watch::{self, Look};
+use super::watch::{self, Contained, Look};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, ServingEngine, Target};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
@@ -77,7 +77,7 @@ pub async fn prove(
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the server")),
     };
     evidence.append(&mut watch.evidence);
-    let answer = asked.probe(expect.unit.as_ref().map(|u| u.name.clone())).await?;
+    let answer = asked.probe().await?;
     let key = key_of(&answer, pid)?;
     if expect.old.is_some_and(|old| old.pid == key.pid || key.start_ticks < old.start_ticks) {
         return Err(Failure::new(format!("pid {} is not newer than the process before", key.pid)));
@@ -153,8 +153,10 @@ impl<'a> Watch<'a> {
     fn new(target: &'a Target, expect: &'a BootExpectation) -> Self {
         let run = expect.pid_file.as_deref().and_then(|f| f.strip_suffix(".pid")).map(str::to_owned);
         let unit = expect.unit.as_ref().map(|u| (u.name.clone(), String::new()));
-        let log = unit.is_none().then(|| (expect.log.clone(), expect.log_offset));
-        let question = watch::Question { port: expect.port, run, log, unit };
+        let container = expect.container.as_ref().map(|c| (c.name.clone(), String::new()));
+        let file = unit.is_none() && container.is_none();
+        let log = file.then(|| (expect.log.clone(), expect.log_offset));
+        let question = watch::Question { port: expect.port, run, log, unit, container };
         Self { target, expect, question, last: Vec::new(), ready: None, began: false, evidence: Vec::new() }
     }
 
@@ -217,6 +219,9 @@ impl<'a> Watch<'a> {
                 self.failure(format!("`{}` ended while it was loading, with status {status}", self.target.name))
             );
         }
+        if let Some(container) = &look.container {
+            self.container_runs(container)?;
+        }
         if let Some(unit) = &look.unit
             && !self.unit_runs(unit)?
         {
@@ -237,7 +242,8 @@ impl<'a> Watch<'a> {
             );
         }
         // A server that is met may have said so long ago.
-        let met = self.expect.unit.as_ref().is_some_and(|u| u.old_invocation.is_none());
+        let met = self.expect.unit.as_ref().is_some_and(|u| u.old_invocation.is_none())
+            || self.expect.container.as_ref().is_some_and(|c| c.met);
         if self.ready.is_none() && !met {
             ctx.progress(0, None, "waiting for the ready line");
             return Ok(None);
@@ -257,6 +263,22 @@ impl<'a> Watch<'a> {
         ]);
         self.evidence.extend(self.ready.as_ref().map(|line| seen("ready-line", line, self.log_name())));
         Ok(Some(pid))
+    }
+
+    /// # Errors
+    /// The container ended.
+    fn container_runs(&mut self, container: &Result<Contained, Unknown>) -> Result<(), Failure> {
+        let (Some(expect), Ok(is)) = (&self.expect.container, container) else { return Ok(()) };
+        let name = &expect.name;
+        if !is.running {
+            let why =
+                if is.out_of_memory { "was out of memory".into() } else { format!("ended with status {}", is.exit) };
+            return Err(self.failure(format!("container `{name}` {why} while its server was loading")));
+        }
+        if !self.evidence.iter().any(|e| e.about == "container") {
+            self.evidence.push(seen("container", &format!("{name} runs, id {}", is.id), "container inspect"));
+        }
+        Ok(())
     }
 
     /// Whether the unit runs a new invocation.
@@ -305,6 +327,14 @@ fn stranger(look: &Look, pid: u32) -> Option<String> {
     if let Some(start) = &look.start {
         let ours = start.leader == Some(pid) || start.members.contains(&pid);
         return (start.made && !ours).then(|| "which does not belong to the start".to_owned());
+    }
+    if let Some(container) = &look.container {
+        let (Ok(container), Some(own)) = (container, look.cgroups.get(&pid)) else {
+            return Some("whose container cannot be read".to_owned());
+        };
+        let own = Untrusted::from(own.trim());
+        return (!container::holds(&container.id, &own))
+            .then(|| format!("which is in `{}` and not in the container", own.visible(80)));
     }
     let properties = look.unit.as_ref()?;
     let group = properties.as_ref().ok().and_then(|p| Some(p.get("ControlGroup")?.raw().to_owned()));
@@ -358,18 +388,20 @@ impl Asked<'_> {
         }
     }
 
-    async fn probe(&self, unit: Option<String>) -> Result<Probe, Failure> {
-        let script = match &self.target.manager {
-            Manager::Script { script, .. } => Some(script.clone()),
-            Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => None,
-        };
-        let ask = Ask {
+    async fn probe(&self) -> Result<Probe, Failure> {
+        let mut ask = Ask {
             ports: self.target.port().into_iter().collect(),
-            files: script.into_iter().collect(),
             overrides: Some(folder_of(&self.means.folders, self.target).0),
-            unit,
             ..Ask::default()
         };
+        match &self.target.manager {
+            Manager::Script { script, .. } => ask.files.push(script.clone()),
+            Manager::Systemd { systemd } => ask.unit = Some(systemd.clone()),
+            Manager::Docker { docker } => {
+                ask.container = Some(container::Asked { name: docker.clone(), changed: false });
+            }
+            Manager::Unknown => {}
+        }
         let mut left = self.tries();
         loop {
             let failure = match probe::ask(&self.means.hosts, self.machine.place(), &ask, &self.ctx.cancel).await {

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::machine::Machine;
@@ -26,6 +27,8 @@ pub struct Question {
     pub log: Option<(String, u64)>,
     /// The unit and the cursor of its journal, empty at first.
     pub unit: Option<(String, String)>,
+    /// The container and the time of its last line, empty at first.
+    pub container: Option<(String, String)>,
 }
 
 /// What a look saw.
@@ -39,12 +42,27 @@ pub struct Look {
     pub start: Option<Start>,
     /// The unit, where one was asked for: its properties, or why they are unknown.
     pub unit: Option<Result<BTreeMap<String, Untrusted>, Unknown>>,
+    /// The container, where one was asked for, or why it is unknown.
+    pub container: Option<Result<Contained, Unknown>>,
     /// New whole lines of the log.
     pub lines: Vec<String>,
     /// Whether more of the log waits to be read.
     pub more: bool,
     /// The question for the next look.
     pub next: Question,
+}
+
+/// How a container is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contained {
+    /// Its whole id.
+    pub id: String,
+    /// Whether it runs.
+    pub running: bool,
+    /// What it ended with last.
+    pub exit: String,
+    /// Whether it was ended for want of memory.
+    pub out_of_memory: bool,
 }
 
 /// How the start of a script is.
@@ -72,9 +90,10 @@ impl Start {
 }
 
 fn script() -> String {
-    let (frame, sockets) = (include_str!("probe/frame.sh"), include_str!("probe/sockets.sh"));
+    let (frame, sockets, container) =
+        (include_str!("probe/frame.sh"), include_str!("probe/sockets.sh"), include_str!("probe/container.sh"));
     // What a start leaves is read when it is asked for, not before.
-    format!("{frame}{sockets}{TICKS}\nbelong() {{\n{BELONG}\n}}\n{}", include_str!("watch.sh"))
+    format!("{frame}{sockets}{container}{TICKS}\nbelong() {{\n{BELONG}\n}}\n{}", include_str!("watch.sh"))
 }
 
 /// Looks once.
@@ -91,6 +110,9 @@ pub async fn look(machine: &Machine, question: &Question, cancel: &CancellationT
     }
     if let Some((unit, cursor)) = &question.unit {
         words.extend(["unit".to_owned(), unit.clone(), cursor.clone()]);
+    }
+    if let Some((name, since)) = &question.container {
+        words.extend(["container".to_owned(), name.clone(), since.clone()]);
     }
     let frame = machine.framed(&script(), &words, cancel).await?;
     Ok(read(&frame, question))
@@ -126,15 +148,54 @@ fn read(frame: &Frame, question: &Question) -> Look {
             }
         }
     }
+    if let Some((_, since)) = &mut next.container {
+        lines.extend(lines_after(&parse::text_of_part(frame, "container.lines"), since));
+    }
     Look {
         owners,
         cgroups,
         start: question.run.as_ref().map(|_| start(frame)),
         unit: question.unit.as_ref().map(|_| parse::properties(frame)),
+        container: question.container.as_ref().map(|_| contained(frame)),
         lines,
         more,
         next,
     }
+}
+
+fn contained(frame: &Frame) -> Result<Contained, Unknown> {
+    let text = parse::line(frame, "container.state")?;
+    match text.split_whitespace().collect::<Vec<_>>()[..] {
+        [id, running, exit, out_of_memory] => Ok(Contained {
+            id: id.to_owned(),
+            running: running == "true",
+            exit: exit.to_owned(),
+            out_of_memory: out_of_memory == "true",
+        }),
+        _ => Err(parse::odd("container.state", &text)),
+    }
+}
+
+/// Lines that are later than `since`, which becomes the time of the last one; each begins with its time.
+fn lines_after(text: &str, since: &mut String) -> Vec<String> {
+    let time = |text: &str| text.parse::<Timestamp>().ok();
+    let before = time(since);
+    let mut out = Vec::new();
+    for line in text.lines() {
+        let (at, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match time(at) {
+            Some(now) if before.is_some_and(|before| now <= before) => {}
+            Some(now) => {
+                if time(since).is_none_or(|last| now > last) {
+                    at.clone_into(since);
+                }
+                out.push(rest.to_owned());
+            }
+            // What has no time is said by the tool itself.
+            None => {}
+        }
+    }
+    out
 }
 
 fn start(frame: &Frame) -> Start {

@@ -1,22 +1,24 @@
-# One look at a start that loads; changes nothing. `frame.sh`, `sockets.sh` and `belong`, which defines `leads` and
+# One look at a start that loads; changes nothing. `frame.sh`, `sockets.sh`, `container.sh` and `belong`, which defines `leads` and
 # `members` for `$run`, come before it.
 #
-# usage: sh -s -- NONCE port N [run PATH] [log PATH OFFSET] [unit NAME CURSOR]
+# usage: sh -s -- NONCE port N [run PATH] [log PATH OFFSET] [unit NAME CURSOR] [container NAME SINCE]
 
 main() {
     begin "$1" || return 0
     shift
-    ports= run= log= offset=0 unit= cursor=
+    ports= run= log= offset=0 unit= cursor= container= since= space=
     while [ $# -ge 2 ]; do
         case $1 in
             port) ports=$2 ;;
             run) run=$2 ;;
             log) log=$2 offset=$3; shift ;;
             unit) unit=$2 cursor=$3; shift ;;
+            container) container=$2 since=$3; shift ;;
         esac
         shift 2
     done
     take host.boot_id 64 cat /proc/sys/kernel/random/boot_id
+    if [ -n "$container" ]; then container_look; fi
     sockets
     for pid in $owners; do
         take "proc.$pid.stat" 2048 contents "/proc/$pid/stat" 2049
@@ -45,6 +47,18 @@ log_look() {
 }
 
 since() { tail -c "+$((offset + 1))" -- "$1" | head -c 131072; }
+
+# A container, and its new lines with their times; those of `since` come again.
+container_look() {
+    container_space || { take container.state 4096 container_tool "$container"; return 0; }
+    take container.state 4096 says "$container" "$state"
+    [ -n "$since" ] || since=$(says "$container" '{{json .State.StartedAt}}' | tr -d '"')
+    take container.lines 262144 lines_since
+}
+
+state='{{.Id}} {{.State.Running}} {{.State.ExitCode}} {{.State.OOMKilled}}'
+
+lines_since() { timeout 20 "$tool" logs --timestamps --since "$since" -- "$container" 2>&1 | head -c 262144; }
 
 unit_look() {
     need unit.show systemctl || return 0

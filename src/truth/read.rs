@@ -27,7 +27,7 @@ use crate::remote::levels::LevelReading;
 use crate::remote::owner::Marks;
 use crate::remote::probe::owner::{self, Own};
 use crate::remote::probe::types::{PortOwners, Probe};
-use crate::remote::probe::{self, Ask};
+use crate::remote::probe::{self, Ask, container};
 use crate::remote::proc::{Cmdline, Unknown};
 use crate::remote::procedures::folder_of;
 use crate::remote::{Folders, http, prove};
@@ -146,7 +146,10 @@ async fn ask_host(
     match &target.manager {
         Manager::Script { log, .. } => question.logs.push((log.clone(), LOG_BYTES)),
         Manager::Systemd { systemd } => question.unit = Some(systemd.clone()),
-        Manager::Docker { .. } | Manager::Unknown => {}
+        Manager::Docker { docker } => {
+            question.container = Some(container::Asked { name: docker.clone(), changed: false });
+        }
+        Manager::Unknown => {}
     }
     probe::ask(hosts, &place, &question, &ctx.cancel).await
 }

@@ -129,13 +129,13 @@ impl Unit {
     }
 }
 
-fn sessions_in(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn sessions_in(root: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs_err::read_dir(root) else { return Vec::new() };
     entries.flatten().map(|e| e.path()).collect()
 }
 
 /// The step that began last, by what is acknowledged in the journal.
-fn begun(session: &Path) -> Option<String> {
+pub(crate) fn begun(session: &Path) -> Option<String> {
     let bytes = fs_err::read(store::journal_path(session)).ok()?;
     let events = decode(&bytes, 0, ChainHash::start()).ok()?.events;
     let mut steps = Vec::new();

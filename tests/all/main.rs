@@ -6,6 +6,7 @@ mod artefacts;
 mod changes_host;
 mod cli;
 mod common;
+mod containers;
 mod decide;
 mod e2e;
 #[cfg(feature = "tui")]

@@ -3,6 +3,7 @@
 //! `frame` and `parse` are pure and read the answer, `types` says what it holds. This file asks. Not
 //! responsible for the way to the host, which is `remote::host`, nor for what the values mean for a target.
 
+pub mod container;
 pub mod files;
 pub mod frame;
 pub mod imports;
@@ -22,8 +23,13 @@ use crate::engine::procedure::Failure;
 pub use types::{Probe, Reading};
 
 /// The script, which is the same for every host and every question.
-pub const SCRIPT: &str =
-    concat!(include_str!("frame.sh"), include_str!("sockets.sh"), include_str!("imports.sh"), include_str!("probe.sh"));
+pub const SCRIPT: &str = concat!(
+    include_str!("frame.sh"),
+    include_str!("sockets.sh"),
+    include_str!("container.sh"),
+    include_str!("imports.sh"),
+    include_str!("probe.sh")
+);
 /// How long a host may take to answer.
 pub const TIME: Duration = Duration::from_mins(1);
 
@@ -43,6 +49,8 @@ pub struct Ask {
     pub logs: Vec<(String, u64)>,
     /// A systemd unit, with its files, its processes and its journal.
     pub unit: Option<String>,
+    /// A container of docker or podman, with its log and its processes.
+    pub container: Option<container::Asked>,
     /// Folder of our overrides, `~/` in front being the home of whoever asks: those that a server was started from are
     /// read too.
     pub overrides: Option<String>,
@@ -72,6 +80,9 @@ impl Ask {
         self.logs.iter().for_each(|(log, bytes)| say(&["log", log, &bytes.to_string()]));
         if let Some(unit) = &self.unit {
             say(&["unit", unit, &JOURNAL_RECORDS.to_string()]);
+        }
+        if let Some(container::Asked { name, changed }) = &self.container {
+            say(&["container", name, &JOURNAL_RECORDS.to_string(), if *changed { "yes" } else { "no" }]);
         }
         if let Some(folder) = self.overrides.as_deref().filter(|f| !f.is_empty()) {
             say(&["overrides", folder]);

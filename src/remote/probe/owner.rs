@@ -2,6 +2,7 @@
 //!
 //! The rule is that of `remote::owner`.
 
+use super::container;
 use super::types::{PortOwners, Probe, Process};
 use crate::engine::procedure::{Failure, ProcessKey};
 use crate::redact;
@@ -54,7 +55,7 @@ pub fn running(probe: &Probe, target: &str, port: u16, marks: &Marks<'_>) -> Res
             let launcher = shell.map(|stat| stat.key);
             return Ok(Some(Own { key, started_from: known.started_from, launcher, by_port_alone: None }));
         }
-        None if in_unit(probe, process) => return own(None, None),
+        None if in_unit(probe, process) || in_container(probe, process) => return own(None, None),
         None if marks.argv.is_empty() => return own(None, Some(owner::shown(&process.cmdline).visible(80))),
         None => {}
     }
@@ -89,6 +90,13 @@ pub fn lineage(probe: &Probe, pid: u32) -> Vec<(u32, &Process)> {
 /// Whether a process is a shell that runs a script or waits for one.
 pub fn is_shell(process: &Process) -> bool {
     owner::is_shell(&process.cmdline)
+}
+
+/// Whether a process is in the container that was asked for.
+fn in_container(probe: &Probe, process: &Process) -> bool {
+    let current = probe.container.as_ref().and_then(|c| c.current.as_ref().ok());
+    let (Some(current), Ok(own)) = (current, &process.cgroup) else { return false };
+    container::holds(&current.id, own)
 }
 
 /// Whether a process is in the control group of the unit that was asked for.

@@ -9,10 +9,10 @@ use jiff::Timestamp;
 
 use super::Ask;
 use super::frame::{self, Frame, FrameError, Section, Unread};
-use super::imports;
 use super::types::{
     FileRead, FileStat, FileUnread, Gpus, HostFacts, PortOwners, Probe, Process, Reading, Relation, Text, Unit,
 };
+use super::{container, imports};
 use crate::engine::diagnostic::Diagnostic;
 use crate::remote::proc::{self, Listener, Unknown};
 use crate::untrusted::Untrusted;
@@ -39,6 +39,7 @@ pub fn parse(bytes: &[u8], ask: &Ask, nonce: &str) -> Result<Probe, FrameError> 
         processes: processes(frame),
         left_out,
         unit: ask.unit.as_ref().map(|name| unit(frame, name)),
+        container: ask.container.as_ref().map(|asked| container::read(frame, asked)),
         files: files(frame, "file", "text", &ask.files),
         logs: files(frame, "log", "tail", &ask.logs.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>()),
         overrides: text(frame, "overrides").ok(),
@@ -95,6 +96,11 @@ pub(crate) fn text(frame: &Frame, name: &str) -> Reading<String> {
     Ok(String::from_utf8_lossy(whole(frame, name)?).into_owned())
 }
 
+/// What came of a section as text; nothing where it was not read.
+pub(crate) fn text_of_part(frame: &Frame, name: &str) -> String {
+    bytes(frame, name).map_or_else(|_| String::new(), |(bytes, _)| String::from_utf8_lossy(bytes).into_owned())
+}
+
 /// A whole section as text without its line end.
 pub(crate) fn line(frame: &Frame, name: &str) -> Reading<String> {
     let text = text(frame, name)?;
@@ -106,7 +112,7 @@ fn number<T: std::str::FromStr>(frame: &Frame, name: &str) -> Reading<T> {
     text.trim().parse().map_err(|_| odd(name, &text))
 }
 
-pub(super) fn odd(name: &str, text: &str) -> Unknown {
+pub(crate) fn odd(name: &str, text: &str) -> Unknown {
     Unknown(format!("`{name}` cannot be read: `{}`", Untrusted::from(text).visible(60)))
 }
 

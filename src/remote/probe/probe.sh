@@ -1,14 +1,14 @@
-# Reads what is asked for and prints one framed answer; changes nothing on the host. `frame.sh` and `sockets.sh`
-# come before it. Needs a POSIX shell, /proc and coreutils; grep, systemctl, journalctl and nvidia-smi are used
+# Reads what is asked for and prints one framed answer; changes nothing on the host. `frame.sh`, `sockets.sh` and
+# `container.sh` come before it. Needs a POSIX shell, /proc and coreutils; grep, systemctl, journalctl and nvidia-smi are used
 # where they are.
 #
-# usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [overrides FOLDER] [gpus yes] [module PATH FILE] ...
+# usage: sh -s -- NONCE [port N] [pid N] [file PATH] [log PATH BYTES] [unit NAME JOURNAL-LINES] [container NAME LOG-LINES CHANGED] [overrides FOLDER] [gpus yes] [module PATH FILE] ...
 
 main() {
     begin "$1" || return 0
     shift
     most_processes=128
-    ports= pids= unit= lines= overrides= gpus= files=0 logs=0
+    ports= pids= unit= lines= container= tail= changed= space= overrides= gpus= files=0 logs=0
     host_facts
     while [ $# -ge 2 ]; do
         case $1 in
@@ -17,6 +17,7 @@ main() {
             file) one_file "$2" ;;
             log) one_log "$2" "$3"; shift ;;
             unit) unit=$2 lines=$3; shift ;;
+            container) container=$2 tail=$3 changed=$4; shift 2 ;;
             overrides)
                 overrides=$2
                 # The home is that of whoever runs this.
@@ -29,6 +30,7 @@ main() {
     done
     invocation= group= main_pid=
     if [ -n "$unit" ]; then unit_facts; fi
+    if [ -n "$container" ]; then container_space; container_facts "$tail" "$changed"; fi
     sockets
     choose
     for pid in $chosen; do one_process "$pid"; done

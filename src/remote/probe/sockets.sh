@@ -1,4 +1,6 @@
 # Who listens on the ports in `$ports`: sets `owners`, and `owners_PORT` for each port. `frame.sh` comes before it.
+#
+# `space` is a process in whose network the ports are looked for, and `inner_PORT` what a port is called there.
 
 listening() {
     if command -v grep > /dev/null 2>&1; then
@@ -12,14 +14,16 @@ listening() {
 
 # Who has the sockets open that listen on the wanted ports.
 sockets() {
-    take tcp 262144 listening /proc/net/tcp
-    take tcp6 262144 listening /proc/net/tcp6
+    tables=/proc/${space:-self}/net
+    take tcp 262144 listening "$tables/tcp"
+    take tcp6 262144 listening "$tables/tcp6"
     owners=
     [ -n "$ports" ] || return 0
-    table=$(listening /proc/net/tcp 2> /dev/null; listening /proc/net/tcp6 2> /dev/null)
+    table=$(listening "$tables/tcp" 2> /dev/null; listening "$tables/tcp6" 2> /dev/null)
     pattern= wanted=
     for port in $ports; do
-        hex=$(printf %04X "$port")
+        eval "inner=\${inner_$port:-$port}"
+        hex=$(printf %04X "$inner")
         while read -r _ local _ state _ _ _ _ _ inode _; do
             case $state$local in
                 0A*:"$hex") wanted="$wanted $port:$inode"; pattern="$pattern -e socket:.$inode.\$" ;;

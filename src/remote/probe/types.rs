@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::container::Container;
 use super::imports::Imports;
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::procedure::ProcessKey;
@@ -31,6 +32,8 @@ pub struct Probe {
     pub left_out: u64,
     /// The systemd unit; `None` where none was asked for.
     pub unit: Option<Unit>,
+    /// The container; `None` where none was asked for.
+    pub container: Option<Container>,
     /// Files by path: those asked for, environment files of the unit, overrides that a process was started from.
     pub files: BTreeMap<String, FileRead>,
     /// Ends of logs by path.

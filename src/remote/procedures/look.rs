@@ -15,7 +15,7 @@ use crate::remote::machine::Machine;
 use crate::remote::owner::{self, Marks};
 use crate::remote::probe::owner::Own;
 use crate::remote::probe::types::Probe;
-use crate::remote::probe::{self, Ask, files};
+use crate::remote::probe::{self, Ask, container, files};
 use crate::remote::proc::{Environ, Unknown};
 use crate::remote::script::{self, Override};
 use crate::truth::declared::{Declared, Text};
@@ -103,10 +103,14 @@ pub(super) async fn look(
 ) -> Result<World, Failure> {
     let port = target.port().ok_or_else(|| Failure::new(format!("the url of `{}` has no port", target.name)))?;
     let (folder, stem) = folder_of(folders, target);
-    let (script, log, unit) = match &target.manager {
-        Manager::Script { script, log } => (Some(script.clone()), Some(log.clone()), None),
-        Manager::Systemd { systemd } => (None, None, Some(systemd.clone())),
-        Manager::Docker { .. } | Manager::Unknown => (None, None, None),
+    let (script, log) = match &target.manager {
+        Manager::Script { script, log } => (Some(script.clone()), Some(log.clone())),
+        Manager::Systemd { .. } | Manager::Docker { .. } | Manager::Unknown => (None, None),
+    };
+    let (unit, container) = match &target.manager {
+        Manager::Systemd { systemd } => (Some(systemd.clone()), None),
+        Manager::Docker { docker } => (None, Some(container::Asked { name: docker.clone(), changed: true })),
+        Manager::Script { .. } | Manager::Unknown => (None, None),
     };
     let lease = lease_name(target);
     let question = ground::Question { folder, stem: stem.clone(), lease: lease.clone(), log, unit: unit.clone() };
@@ -116,6 +120,7 @@ pub(super) async fn look(
         files: script.iter().cloned().collect(),
         overrides: Some(ground.folder.clone()),
         unit,
+        container,
         ..Ask::default()
     };
     let mut probe = probe::ask(machine.hosts(), machine.place(), &ask, &ctx.cancel).await?;

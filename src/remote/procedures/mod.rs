@@ -1,8 +1,9 @@
 //! Plans a change of one target against its host as it is now, as plain data.
 //!
-//! Reads only. `look` reads the host, `script` and `systemd` make the steps of their managers. Running the plan is
+//! Reads only. `look` reads the host, `script`, `systemd` and `container` make the steps of their managers. Running the plan is
 //! `remote::execute`.
 
+mod container;
 mod look;
 mod script;
 mod systemd;
@@ -98,10 +99,7 @@ pub async fn plan(
     match &target.manager {
         Manager::Script { script, log } => script::plan(&mut plan, script, log, means)?,
         Manager::Systemd { systemd } => systemd::plan(&mut plan, systemd, means)?,
-        Manager::Docker { .. } => {
-            return Err(Failure::new(format!("`{}` is a container, and containers cannot be driven yet", target.name))
-                .hint("name the script that runs it as the target's manager"));
-        }
+        Manager::Docker { docker } => container::plan(&mut plan, docker, means)?,
         Manager::Unknown => {
             return Err(Failure::new(format!("nobody said what starts `{}`", target.name)).hint(
                 "give the target a `manager`: { script = \"…\", log = \"…\" } or { systemd = \"NAME.service\" }",

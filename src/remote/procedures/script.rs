@@ -180,6 +180,7 @@ impl Steps<'_> {
             log_offset,
             pid_file: Some(format!("{run}.pid")),
             unit: None,
+            container: None,
             readback: plan.readback(&levels.wanted),
         }
     }

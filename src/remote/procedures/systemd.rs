@@ -362,6 +362,7 @@ impl Steps<'_> {
             log_offset: 0,
             pid_file: None,
             unit: Some(UnitExpectation { name: self.name.to_owned(), old_invocation: old, restarts }),
+            container: None,
             readback: plan.readback(levels),
         }
     }

@@ -2,10 +2,11 @@
 //!
 //! Pure.
 
-use super::command::{Reading, set};
+use super::command::{self, Reading, set};
 use super::container::Container;
 use super::words::PlacedWord;
-use super::{Declared, FileText, Place, Setting, Text, remark, remarks};
+use super::{Declared, FileText, Files, Place, Setting, Text, remark, remarks};
+use crate::remote::probe::container::Inspect;
 
 /// Long options without a value.
 const SWITCHES: &[&str] = &[
@@ -84,6 +85,21 @@ const VALUED: &[&str] = &[
     "--cpuset-mems",
     "--memory-swap",
 ];
+
+/// What a container was made with, as `docker container inspect` says it: the image's own settings are among it.
+pub fn inspected(container: &Inspect, port: Option<u16>) -> Declared {
+    let place = Place::new(&format!("container {}", container.name), 1);
+    let mut declared = Declared::default();
+    for one in &container.env {
+        match one.split_once('=') {
+            Some((name, value)) => declared.assign(name, place.clone(), Some(Text::Known(value.to_owned()))),
+            None => declared.assign(one, place.clone(), None),
+        }
+    }
+    let words = container.argv.iter().map(|w| PlacedWord::new(Text::Known(w.clone()), place.clone())).collect();
+    command::declare(&mut declared, words, Reading::new(port, &Files::default()));
+    declared
+}
 
 /// Reads `docker run …`; `words[0]` is the tool, `shell` what the shell around it declares.
 ///

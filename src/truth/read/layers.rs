@@ -12,7 +12,7 @@ use crate::remote::probe::{self, files};
 use crate::remote::proc::Unknown;
 use crate::remote::script;
 use crate::truth::declared::systemd::{self, UnitFiles};
-use crate::truth::declared::{Declared, FileText, Files, Text, chain};
+use crate::truth::declared::{Declared, FileText, Files, Text, chain, docker};
 use crate::truth::knowledge::names;
 
 /// What could not be read: code, why, and place.
@@ -23,9 +23,8 @@ pub(super) fn declared(answer: &Probe, target: &Target) -> (Option<Declared>, Ve
     let mut said = Vec::new();
     let declared = match &target.manager {
         Manager::Systemd { .. } => of_unit(answer, target, &mut said),
-        Manager::Script { .. } | Manager::Docker { .. } | Manager::Unknown => {
-            of_launch_script(answer, target, &mut said)
-        }
+        Manager::Docker { .. } => of_container(answer, target, &mut said),
+        Manager::Script { .. } | Manager::Unknown => of_launch_script(answer, target, &mut said),
     };
     (declared, said)
 }
@@ -62,6 +61,23 @@ fn of_unit(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Decl
         Some(inner) => chain::chain(read.declared, inner),
         None => read.declared,
     })
+}
+
+/// What runs in a container was made from what the host says of it, whatever started it.
+fn of_container(answer: &Probe, target: &Target, said: &mut Vec<Said>) -> Option<Declared> {
+    match answer.container.as_ref().map(|c| (&c.name, &c.current)) {
+        Some((_, Ok(current))) => Some(docker::inspected(current, target.port())),
+        Some((name, Err(Unknown(why)))) => {
+            let failure = Failure::new(format!("the container cannot be read: {why}"));
+            said.push((
+                "container-unread",
+                failure.hint("correct its name in the case, or give the target a `become`"),
+                name.clone(),
+            ));
+            of_launch_script(answer, target, said)
+        }
+        None => of_launch_script(answer, target, said),
+    }
 }
 
 /// The texts of a unit, the first of `files` being the unit itself.
@@ -122,10 +138,11 @@ pub(super) fn log(answer: &Probe, target: &Target) -> Result<(String, String), S
                 None => Err(("log-unread", Failure::new("the unit was not read"), source)),
             }
         }
-        Manager::Docker { docker } => {
-            let failure = Failure::new("the log of a container is not read yet");
-            Err(("log-unread", failure, docker.clone()))
-        }
+        Manager::Docker { docker } => match answer.container.as_ref().map(|c| &c.log) {
+            Some(Ok(text)) => Ok((format!("log of container {docker}"), text.text.clone())),
+            Some(Err(Unknown(why))) => Err(("log-unread", Failure::new(why.clone()), docker.clone())),
+            None => Err(("log-unread", Failure::new("the container was not read"), docker.clone())),
+        },
         Manager::Unknown => {
             Err(("log-unread", Failure::new("nobody said where the server logs to"), target.name.clone()))
         }
@@ -167,7 +184,13 @@ pub(super) fn log_is_cut(answer: &Probe, target: &Target) -> Option<String> {
             let (size, read) = (file.stat.as_ref().ok()?.size, file.bytes.as_ref().ok()?.len() as u64);
             (read < size).then(|| format!("only the last {read} of {size} bytes of the log were read"))
         }
-        Manager::Docker { .. } | Manager::Unknown => None,
+        Manager::Docker { .. } => {
+            let text = answer.container.as_ref()?.log.as_ref().ok()?;
+            let lines = text.text.lines().count();
+            let cut = text.truncated || lines >= probe::JOURNAL_RECORDS;
+            cut.then(|| format!("only the last {lines} lines of the container's log were read"))
+        }
+        Manager::Unknown => None,
     }
 }
 

@@ -31,6 +31,7 @@ fn probe() -> Probe {
         processes: BTreeMap::new(),
         left_out: 0,
         unit: None,
+        container: None,
         files: BTreeMap::new(),
         logs: BTreeMap::new(),
         overrides: None,

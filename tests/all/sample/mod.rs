@@ -447,6 +447,7 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
                         log_offset: 0,
                         pid_file: None,
                         unit: None,
+                        container: None,
                         readback: vec![Readback {
                             patch: "triton-indexer".into(),
                             level: "on".into(),
