@@ -304,7 +304,7 @@ mod tests {
             "C /opt/sglang",
             "C /opt/sglang/indexer.py",
             "A /opt/sglang/__pycache__/indexer.pyc",
-            "A /tmp/x",
+            "A /var/tmp/x",
             "D /etc/motd",
             "C /var",
             "C /var/log",
