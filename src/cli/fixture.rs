@@ -160,6 +160,7 @@ fn truth() -> TargetTruth {
             row("MHC", Some(claim(None, "serve.sh", None)), Some(unknown), RowStatus::UnknownBecause, ""),
         ],
         levels: BTreeMap::from([("triton-indexer".to_owned(), Some("on".to_owned())), ("mhc-bf16".to_owned(), None)]),
+        served: crate::truth::Served::default(),
         level_sources: BTreeMap::from([
             ("triton-indexer".to_owned(), "/proc/7/environ".to_owned()),
             ("mhc-bf16".to_owned(), "permission denied".to_owned()),

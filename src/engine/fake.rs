@@ -177,6 +177,7 @@ fn truth(case: &Case, target: &str, known: Option<ProcessKey>) -> TargetTruth {
         rows: Vec::new(),
         levels: case.patches.iter().map(|p| (p.id.clone(), None)).collect(),
         level_sources: BTreeMap::new(),
+        served: crate::truth::Served::default(),
         diagnostics: Vec::new(),
     }
 }

@@ -18,6 +18,8 @@ use crate::engine::procedure::{BootProof, Evidence, Failure, Phase, Procedure};
 use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
+use crate::patch::belief::Log;
+use crate::patch::types::Entry;
 use crate::recall::trial::Trial;
 use crate::recall::window::LoadWindow;
 use crate::truth::TargetTruth;
@@ -44,6 +46,12 @@ pub struct State {
     pub jobs: OrdMap<JobId, Job>,
     /// Remote changes of this session.
     pub procedures: OrdMap<ProcedureId, ProcedureState>,
+    /// Changes of the fork that were imported, newest import of each.
+    #[serde(default)]
+    pub entries: Vector<Arc<Entry>>,
+    /// What was believed about patches and factors.
+    #[serde(default)]
+    pub beliefs: Arc<Log>,
     /// Microtests, in the order in which they ended.
     pub micro: Vector<Arc<MicroReport>>,
     /// The search, once begun.

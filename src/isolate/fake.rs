@@ -243,6 +243,7 @@ impl World {
             rows: Vec::new(),
             levels: BTreeMap::new(),
             level_sources: BTreeMap::new(),
+            served: crate::truth::Served::default(),
             diagnostics: Vec::new(),
         };
         self.happen(Happened::TruthRead { truth: Arc::new(truth) });

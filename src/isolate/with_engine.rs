@@ -94,6 +94,7 @@ impl Engine {
             rows: Vec::new(),
             levels: BTreeMap::new(),
             level_sources: BTreeMap::new(),
+            served: crate::truth::Served::default(),
             diagnostics: Vec::new(),
         })));
     }

@@ -37,6 +37,13 @@ pub struct MicroReport {
     pub seconds: f64,
 }
 
+impl MicroReport {
+    /// The verdict of the candidate that strays furthest.
+    pub fn worst(&self) -> Option<&CandidateVerdict> {
+        self.verdicts.iter().max_by_key(|v| v.class)
+    }
+}
+
 /// One error curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Curve {
@@ -128,8 +135,8 @@ pub struct CandidateVerdict {
     pub does_not_show: String,
 }
 
-/// Class of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// Class of an error, the mildest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorClass {
     /// Not above what the reference's own rounding makes.

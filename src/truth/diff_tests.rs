@@ -33,6 +33,7 @@ fn truth(rows: Vec<Row>) -> TargetTruth {
         processes: Vec::new(),
         levels: BTreeMap::new(),
         level_sources: BTreeMap::new(),
+        served: crate::truth::Served::default(),
         diagnostics: Vec::new(),
     }
 }

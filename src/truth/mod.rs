@@ -44,8 +44,22 @@ pub struct TargetTruth {
     pub levels: std::collections::BTreeMap<String, Option<String>>,
     /// Where each level was read, or why it could not be.
     pub level_sources: std::collections::BTreeMap<String, String>,
+    /// What is served, as far as it is no row.
+    #[serde(default)]
+    pub served: Served,
     /// What could not be read, and anything else worth knowing.
     pub diagnostics: Vec<Diagnostic>,
+}
+
+/// What a target serves: model, card, version.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Served {
+    /// Version of the server; `None` is unknown.
+    pub version: Option<String>,
+    /// Compute capability of the cards, such as 120 for 12.0; `None` is unknown or differs.
+    pub capability: Option<u32>,
+    /// What the checkpoint's `config.json` says; `None` is unread.
+    pub checkpoint: Option<compare::CheckpointFacts>,
 }
 
 /// Whether a target serves.

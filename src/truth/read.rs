@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::compare::{self, Layers};
+use super::compare::{self, CheckpointFacts, Layers};
 use super::service::{self, Evidence, Origin, ServiceProcess};
-use super::{ServerStatus, TargetTruth, flags, imports};
+use super::{Served, ServerStatus, TargetTruth, flags, imports};
 use crate::case::{Case, Manager, Patch, Role, ServingEngine, Target};
 use crate::engine::diagnostic::{Diagnostic, Severity};
 use crate::engine::job::JobContext;
@@ -96,6 +96,11 @@ pub async fn probe_in(
         processes: seen.processes,
         levels,
         level_sources,
+        served: Served {
+            version: seen.layers.seen.version().or_else(|| seen.layers.version.clone()),
+            capability: seen.layers.capability,
+            checkpoint: seen.layers.checkpoint.as_ref().map(|(path, config)| CheckpointFacts::read(path, config)),
+        },
         diagnostics: seen.diagnostics,
     };
     Ok(Reading { truth, met })

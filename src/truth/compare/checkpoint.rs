@@ -2,6 +2,8 @@
 //!
 //! Not responsible for tensors; see `kernel`.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::cells::observed_claim;
@@ -12,9 +14,11 @@ use crate::truth::observed::{Observed, Seen};
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, flags};
 use crate::untrusted::Untrusted;
 
-/// What a `config.json` says, as far as a server can contradict it.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// What a `config.json` says, as far as a server can contradict it, and where a model computes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CheckpointFacts {
+    /// Path of the file.
+    pub path: String,
     /// First architecture.
     pub architecture: Option<String>,
     /// Method of quantisation.
@@ -25,18 +29,38 @@ pub struct CheckpointFacts {
     pub index_topk: Option<u64>,
     /// Tokens of the sliding window.
     pub sliding_window: Option<u64>,
+    /// `num_hidden_layers`.
+    pub layers: Option<u32>,
+    /// `num_hash_layers`.
+    pub hash_layers: Option<u32>,
+    /// `compress_ratios` of the hidden layers; empty is unknown.
+    pub compress_ratios: Vec<u32>,
+    /// `hc_mult`: streams of the hyper-connections.
+    pub hyper_streams: Option<u32>,
 }
 
 impl CheckpointFacts {
     /// Reads a `config.json`; of a model with several parts, the text part counts.
-    pub fn read(config: &Value) -> Self {
+    pub fn read(path: &str, config: &Value) -> Self {
         let text = config.get("text_config").filter(|t| t.is_object()).unwrap_or(config);
         let number = |name: &str| text.get(name).or_else(|| config.get(name)).and_then(Value::as_u64);
         let quantization = ["quantization_config", "compression_config"].iter().find_map(|name| {
             let group = config.get(*name).or_else(|| text.get(*name))?;
             group.get("quant_algo").or_else(|| group.get("quant_method"))?.as_str().map(str::to_owned)
         });
+        let small = |name: &str| number(name).and_then(|n| u32::try_from(n).ok());
+        let layers = small("num_hidden_layers");
+        let ratios = text.get("compress_ratios").and_then(Value::as_array);
+        let ratios: Option<Vec<u32>> =
+            ratios.and_then(|all| all.iter().map(|n| u32::try_from(n.as_u64()?).ok()).collect());
+        // Layers that predict further tokens stand behind the hidden ones.
+        let hidden = layers.map_or(usize::MAX, |n| n as usize);
         Self {
+            path: path.to_owned(),
+            layers,
+            hash_layers: small("num_hash_layers"),
+            compress_ratios: ratios.unwrap_or_default().into_iter().take(hidden).collect(),
+            hyper_streams: small("hc_mult"),
             architecture: config.pointer("/architectures/0").and_then(Value::as_str).map(str::to_owned),
             quantization,
             context: context(text, number("max_position_embeddings")),
@@ -109,7 +133,7 @@ pub(super) fn rows(view: &View<'_>) -> Vec<Row> {
     let mut out = Vec::new();
     out.extend(window_row(view).or_else(|| slot_row(view)));
     let Some((source, config)) = &view.layers.checkpoint else { return out };
-    let facts = CheckpointFacts::read(config);
+    let facts = CheckpointFacts::read(source, config);
     out.extend(architecture(view, source, &facts));
     out.extend(quantization(view, source, &facts));
     out.extend(served_context(view, source, &facts));

@@ -255,6 +255,6 @@ proptest! {
         seen.add_props("/p", answer.clone());
         seen.add_loads("/l", &answer);
         let _ = crate::truth::compare::window(&seen);
-        let _ = crate::truth::compare::CheckpointFacts::read(&answer);
+        let _ = crate::truth::compare::CheckpointFacts::read("config.json", &answer);
     }
 }

@@ -176,14 +176,8 @@ fn micro_cell(view: &View<'_>, patch: &Patch) -> Cell {
     let Some(report) = view.state.micro.iter().rfind(|r| r.spec == *spec) else {
         return Cell::of("not run", Role::Dim);
     };
-    let worst = report.verdicts.iter().map(|v| v.class).max_by_key(|c| match c {
-        ErrorClass::BelowFloor => 0,
-        ErrorClass::AboveFloor => 1,
-        ErrorClass::FlipsDecisions => 2,
-        ErrorClass::Broken => 3,
-    });
-    worst.map_or(Cell::of("no verdict", Role::Unknown), |class| {
-        let (words, role) = class_words(class);
+    report.worst().map_or(Cell::of("no verdict", Role::Unknown), |worst| {
+        let (words, role) = class_words(worst.class);
         Cell::of(words, role)
     })
 }

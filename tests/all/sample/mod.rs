@@ -192,6 +192,7 @@ fn truth(name: &str, pid: u32, age: i64, rows: Vec<Row>) -> Arc<TargetTruth> {
         processes: Vec::new(),
         rows,
         levels,
+        served: patchbench::truth::Served::default(),
         level_sources: BTreeMap::from([
             ("triton-indexer".to_owned(), format!("/proc/{pid}/environ")),
             ("mma-decode".to_owned(), format!("/proc/{pid}/environ")),
