@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::engine::event::{Event, Happened};
 use crate::engine::ids::ProcedureId;
 use crate::engine::input::JobOutcome;
-use crate::engine::procedure::{Phase, Procedure, Purpose};
+use crate::engine::procedure::{Action, Phase, Procedure, Purpose};
 use crate::engine::state::{
     Boot, Changed, FailedStep, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State,
     StepState, TargetState, TimelineEntry, TrialEntry,
@@ -291,6 +291,25 @@ impl State {
     /// What is known of a target; an unknown name reads as nothing known.
     pub fn target(&self, name: &str) -> Option<&TargetState> {
         self.targets.get(name)
+    }
+
+    /// The change of this target that runs now.
+    pub fn running_procedure(&self, target: &str) -> Option<&ProcedureState> {
+        let runs = |p: &&ProcedureState| matches!(p.status, ProcedureStatus::Running { .. });
+        self.procedures.values().rev().filter(|p| p.procedure.target == target).find(runs)
+    }
+
+    /// Whether a start of this target is being waited for, so that its log says how far it is.
+    pub fn is_starting(&self, target: &str) -> bool {
+        let Some(running) = self.running_procedure(target) else { return false };
+        let ProcedureStatus::Running { phase } = running.status else { return false };
+        let proves = |action: Option<&Action>| matches!(action, Some(Action::ProveBoot { .. }));
+        let over = |s: &StepState| if phase == Phase::Do { s.done } else { s.undone };
+        let at = running.steps.iter().rposition(|s| s.started && !over(s));
+        at.and_then(|i| running.procedure.steps.get(i)).is_some_and(|step| match phase {
+            Phase::Do => proves(Some(&step.apply)) || proves(Some(&step.proof)),
+            Phase::Undo => proves(step.undo.as_ref()) || proves(step.undo_proof.as_ref()),
+        })
     }
 
     /// Jobs that have not ended.

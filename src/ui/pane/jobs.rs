@@ -6,6 +6,8 @@ use super::{Heading, View, fact};
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::{Action, Phase, Procedure, Step};
 use crate::engine::state::{Job, ProcedureState, ProcedureStatus, Proposal};
+use crate::serving::load_phase::{self, Loading};
+use crate::ui::derived::loading;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::progress;
@@ -109,7 +111,12 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
         Some(JobOutcome::Lost) => ("lost", Role::Unknown),
     };
     let live = view.live.progress.get(&j.id).filter(|_| j.outcome.is_none());
+    let loads = loading_of(view, j);
     let bar = match live {
+        _ if loads.is_some() => match loads.and_then(|(_, l)| l.share()) {
+            Some(share) => progress(share.value(), 8, view.look.ascii),
+            None => String::new(),
+        },
         Some(p) => match p.total {
             Some(total) if total > 0 => progress(p.done as f64 / total as f64, 8, view.look.ascii),
             _ => format!("{} done", p.done),
@@ -118,6 +125,10 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
     };
     let now = match (&j.outcome, live) {
         (Some(JobOutcome::Failed { failure }), _) => shown(&failure.message),
+        _ if loads.is_some() => loads.map_or_else(String::new, |(target, l)| {
+            let left = l.left(&load_phase::earlier(view.state, target), view.now);
+            format!("{}, {}", l.words(), left.short())
+        }),
         (None, Some(p)) => {
             let count = p.total.map_or_else(String::new, |t| format!("{}/{t} ", p.done));
             let eta = p.eta_s.map_or_else(String::new, |s| {
@@ -137,6 +148,32 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
         Cell::plain(shown(&j.title)),
         Cell::of(now, Role::Dim),
     ]
+}
+
+/// How far the start is that a running job waits for.
+fn loading_of<'a>(view: &View<'a>, j: &Job) -> Option<(&'a str, &'a Loading)> {
+    let id = j.procedure.filter(|_| j.outcome.is_none())?;
+    let target = view.state.procedures.get(&id)?.procedure.target.as_str();
+    Some((target, loading(view.state, view.live, target)?))
+}
+
+/// The phases of a start that goes on, with what each took and what it took before.
+fn phase_lines(view: &View<'_>, target: &str, loads: &Loading) -> Vec<Line<'static>> {
+    let earlier = load_phase::earlier(view.state, target);
+    let times = loads.times();
+    let mut out = Vec::new();
+    for (i, begun) in loads.begun().iter().enumerate() {
+        let took = times.get(i).map_or_else(
+            || format!("since {}", text::age(view.now, begun.at)),
+            |(_, seconds)| format!("{seconds:.1} s"),
+        );
+        let nth = loads.begun().iter().take(i).filter(|b| b.phase == begun.phase).count();
+        let before = earlier.iter().filter(|(p, _)| *p == begun.phase).nth(nth);
+        let before = before.map_or_else(String::new, |(_, s)| format!(", {s:.1} s at the start before"));
+        out.push(fact(view, "phase", format!("{} {took}{before}", begun.phase.words()), Role::Text));
+    }
+    out.push(fact(view, "left", loads.left(&earlier, view.now).words(), Role::Text));
+    out
 }
 
 fn shown(text: &str) -> String {
@@ -298,6 +335,9 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         && let Some(hint) = &failure.hint
     {
         out.push(fact(view, "hint", shown(hint), Role::Text));
+    }
+    if let Some((target, loads)) = loading_of(view, j) {
+        out.extend(phase_lines(view, target, loads));
     }
     if let Some(tokens) = view.live.tokens.get(&j.id) {
         let end: String = tokens.chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect();
