@@ -97,12 +97,7 @@ impl Progress {
             return Self::Silent;
         }
         if std::io::stderr().is_terminal() {
-            return Self::Bars {
-                block: MultiProgress::new(),
-                bars: HashMap::new(),
-                seen,
-                starts: Starts::default(),
-            };
+            return Self::Bars { block: MultiProgress::new(), bars: HashMap::new(), seen, starts: Starts::default() };
         }
         Self::Lines { seen, starts: Starts::default() }
     }

@@ -23,8 +23,8 @@ use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
 use crate::redact;
 use crate::serving::client::Client;
-pub use crate::serving::load_phase::ready_line;
 use crate::serving::load_phase::Loading;
+pub use crate::serving::load_phase::ready_line;
 use crate::truth::{flags, service};
 use crate::untrusted::Untrusted;
 

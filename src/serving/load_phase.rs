@@ -300,6 +300,7 @@ fn beginnings(engine: ServingEngine) -> &'static [(&'static str, LoadPhase)] {
             ("Capture cuda graph begin", LoadPhase::Graphs),
             ("Capture draft cuda graph begin", LoadPhase::Graphs),
             ("Capture draft extend cuda graph begin", LoadPhase::Graphs),
+            ("Capture cuda graph end", LoadPhase::Warmup),
             ("Started server process", LoadPhase::Warmup),
         ],
         ServingEngine::Vllm => &[
@@ -312,6 +313,7 @@ fn beginnings(engine: ServingEngine) -> &'static [(&'static str, LoadPhase)] {
             ("[Autotuner]: Autotuning process starts", LoadPhase::Kernels),
             ("Available KV cache memory: ", LoadPhase::Memory),
             ("GPU KV cache size: ", LoadPhase::Memory),
+            ("Graph capturing finished", LoadPhase::Warmup),
             ("Starting vLLM API server", LoadPhase::Warmup),
             ("Started server process", LoadPhase::Warmup),
         ],

@@ -78,7 +78,7 @@ pub fn proven_after_reading<'a>(state: &'a State, target: &str) -> Option<&'a Bo
 /// A target that was met and does not answer, unless it was read or proven after that, or is being changed.
 ///
 /// Such a server is not called down: only a probe says that.
-pub fn silence<'a>(state: &State, live: &'a LiveRings, target: &str) -> Option<&'a Silence> {
+pub fn silence(state: &State, live: &LiveRings, target: &str) -> Option<Silence> {
     let silence = live.silent.get(target)?;
     let entry = state.targets.get(target)?;
     let read = entry.truth.as_ref();
@@ -86,7 +86,10 @@ pub fn silence<'a>(state: &State, live: &'a LiveRings, target: &str) -> Option<&
     let proven = proven_after_reading(state, target).map(|b| b.proof.proven_at);
     let seen = read.map(|t| t.at).max(proven);
     let newer = seen.is_none_or(|seen| seen <= silence.last);
-    (newer && !(down && proven.is_none()) && state.running_procedure(target).is_none()).then_some(silence)
+    let tells = newer && !(down && proven.is_none()) && state.running_procedure(target).is_none();
+    // What was seen to serve in between has been silent since then at most.
+    let since = seen.map_or(silence.since, |seen| silence.since.max(seen));
+    tells.then(|| Silence { since, ..silence.clone() })
 }
 
 /// How far the start of a target is that is waited for right now.

@@ -191,7 +191,8 @@ pub fn report(state: &State) -> ChangeReport {
     }
 }
 
-/// The changes for people: every command exactly as it runs, then what was proven.
+/// The changes for people: every command exactly as it runs, in that order, then what was proven. The text that takes a
+/// lease carries the whole way back and stands after the steps, so that these are seen first.
 pub fn text(report: &ChangeReport) -> String {
     let mut lines = Vec::new();
     for (procedure, outcome) in report.procedures.iter().zip(&report.outcomes) {
@@ -206,14 +207,27 @@ pub fn text(report: &ChangeReport) -> String {
                 procedure.target
             ));
         }
+        let mut last = Vec::new();
         for (i, step) in procedure.steps.iter().enumerate() {
             lines.push(format!("  step {} {}", i + 1, step.name));
-            lines.extend(script(&step.apply).lines().map(|line| format!("    {line}")));
+            let text = script(&step.apply);
+            if step.name == "lease" {
+                let n = text.lines().count();
+                lines.push(format!(
+                    "    reserves `{}` and leaves its way back there, by the {n} lines at the end",
+                    procedure.target
+                ));
+                last.push(format!("  the text of step {} {}", i + 1, step.name));
+                last.extend(text.lines().map(|line| format!("    {line}")));
+            } else {
+                lines.extend(text.lines().map(|line| format!("    {line}")));
+            }
             if let Some(undo) = &step.undo {
                 lines.push("    taken back by".to_owned());
                 lines.extend(script(undo).lines().map(|line| format!("      {line}")));
             }
         }
+        lines.append(&mut last);
     }
     for proof in &report.proofs {
         lines.push(format!("proof: {} runs as process {}", proof.target, proof.process.pid));

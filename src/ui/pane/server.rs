@@ -8,11 +8,11 @@ use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::engine::live::LinkState;
-use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, matters};
 use crate::serving::load_phase;
+use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, matters};
 use crate::ui::derived::{loading, proven_after_reading, silence};
-use crate::ui::text;
 use crate::ui::live::Silence;
+use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::sparkline;
 use crate::ui::widget::table::{self, Cell, Column, Source};
@@ -216,7 +216,9 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
                 spans.push(view.span(words, Role::Warn));
             }
             _ if silent.is_some() => {
-                let words = silent.map_or_else(String::new, |s| silence_words(s, truth.map(|t| t.at), view.now, narrow));
+                let words = silent
+                    .as_ref()
+                    .map_or_else(String::new, |s| silence_words(s, truth.map(|t| t.at), view.now, narrow));
                 spans.push(view.span(words, Role::Bad));
             }
             _ if view.state.running_procedure(&target.name).is_some() => {
@@ -281,11 +283,11 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
 fn silence_words(silence: &Silence, read: Option<Timestamp>, now: Timestamp, narrow: bool) -> String {
     let since = text::clock(silence.since);
     if narrow {
-        return format!("NO ANSWER since {since}");
+        return format!("NO ANSWER {}", text::age(now, silence.since));
     }
     let why = Untrusted::from(silence.why.as_str()).visible(60);
-    let read = read.map_or_else(String::new, |at| format!("; read {} ago", text::age(now, at)));
-    format!("NO ANSWER since {since} UTC ({why}{read})")
+    let read = read.map_or_else(String::new, |at| format!(", read {} ago", text::age(now, at)));
+    format!("NO ANSWER since {since} ({why}){read}")
 }
 
 /// The link to the host of a target, in words.
