@@ -226,7 +226,7 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
             };
             let Ok(load) = load else { continue };
             let first = match &load {
-                Live::Silent { .. } => silent.insert(target.name.clone()),
+                Live::Silent { .. } => !busy && silent.insert(target.name.clone()),
                 _ => {
                     silent.remove(&target.name);
                     false
@@ -236,7 +236,7 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
             let _ = handle.live.send(load);
             // Whether it is down, only a probe can say.
             let probe = Command::Probe { target: Some(target.name.clone()) };
-            if first && !busy && handle.send(actor.clone(), probe).await.is_err() {
+            if first && handle.send(actor.clone(), probe).await.is_err() {
                 return;
             }
         }

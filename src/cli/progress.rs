@@ -186,6 +186,7 @@ fn bar(block: &MultiProgress, title: &str) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::case::ServingEngine;
     use crate::cli::fixture;
 
     #[test]
@@ -196,6 +197,29 @@ mod tests {
         let mut progress = Progress::Lines { seen: 0, starts: Starts::default() };
         progress.state(&state);
         assert!(matches!(progress, Progress::Lines { seen: 1, .. }));
+    }
+
+    #[test]
+    fn each_phase_of_a_start_is_told_once() {
+        let at = |s: i64| Timestamp::from_second(s).unwrap();
+        let mut starts = Starts::default();
+        let mut loading = Loading::new(ServingEngine::Sglang, at(0));
+        assert_eq!(
+            starts.take("decode", &loading, at(1)).as_deref(),
+            Some("00:00:01 decode: starting up, how long is not known yet")
+        );
+        for (line, when, expect) in [
+            ("Load weight begin.", 10, Some("00:00:10 decode: loading weights, how long is not known yet")),
+            ("Loading safetensors checkpoint shards:  50% Completed | 1/2 [", 20, None),
+            ("The server is fired up and ready to roll!", 30, None),
+        ] {
+            assert!(loading.take(line, at(when)), "{line}");
+            assert_eq!(starts.take("decode", &loading, at(when)).as_deref(), expect);
+        }
+        starts.earlier.insert("decode".into(), loading.times());
+        let again = Loading::new(ServingEngine::Sglang, at(100));
+        let line = starts.take("decode", &again, at(104));
+        assert_eq!(line.as_deref(), Some("00:01:44 decode: starting up, about 26s to go"));
     }
 
     #[test]

@@ -244,6 +244,14 @@ impl Loading {
         }
     }
 
+    /// Phase, share and what is left in one line; what is left stands first where it is known, since a line may be cut.
+    pub fn line(&self, left: Left) -> String {
+        match left {
+            Left::Seconds(_) | Left::Phase(_) => format!("{}, {}", left.short(), self.words()),
+            Left::Overdue | Left::Unknown => format!("{}, {}", self.words(), left.short()),
+        }
+    }
+
     /// The phase with its share: `loading weights 26 % (12/46)`.
     pub fn words(&self) -> String {
         let words = self.phase().words();

@@ -240,6 +240,10 @@ fn said(message: &str) -> Said {
     if !decided.is_empty() {
         return Said::Decided(decided);
     }
+    // The name of a progress bar may hold numbers, which are none of the server.
+    if message.contains("%|") {
+        return Said::Other;
+    }
     figures(message).unwrap_or(Said::Other)
 }
 

@@ -251,3 +251,34 @@ fn script(action: &Action) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::case::Case;
+    use crate::engine::effect::ChangeWish;
+    use crate::engine::fake;
+    use crate::engine::state::ProcedureStatus;
+
+    #[test]
+    fn the_way_back_stands_after_the_steps_and_every_command_stands_somewhere() {
+        let mut change = fake::plan(&Case::default(), "lab", &ChangeWish::Running(BTreeMap::new()));
+        let mut lease = change.steps[0].clone();
+        lease.name = "lease".into();
+        lease.apply = Action::Shell { script: "way\nback".into(), timeout_s: 1.0 };
+        change.steps.insert(0, lease);
+        let steps = change.steps.len();
+        let report = ChangeReport {
+            procedures: vec![change],
+            outcomes: vec![session::word(&ProcedureStatus::Planned)],
+            proofs: Vec::new(),
+        };
+        let text = text(&report);
+        let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word} in\n{text}"));
+        assert!(at("step 1 lease") < at(&format!("step {steps} ")));
+        assert!(at(&format!("step {steps} ")) < at("the text of step 1 lease\n    way\n    back"));
+        assert!(text.contains("by the 2 lines at the end"), "{text}");
+    }
+}

@@ -152,6 +152,10 @@ fn lines(view: &View<'_>, procedure: &Procedure, unfolded: bool) -> Vec<Line<'st
         let role = if load.is_busy() { Role::Bad } else { Role::Text };
         out.push(fact(view, "load", format!("{load} when this was planned"), role));
     }
+    let names: Vec<&str> = procedure.steps.iter().map(|s| s.name.as_str()).collect();
+    if !names.is_empty() {
+        out.push(fact(view, "steps", names.join(", "), Role::Text));
+    }
     out.push(fact(view, "costs", cost(view, procedure), Role::Text));
     let undoable = procedure.steps.iter().filter(|s| s.undo.is_some()).count();
     let undo = format!(

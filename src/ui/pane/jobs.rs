@@ -139,7 +139,7 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
         (Some(JobOutcome::Failed { failure }), _) => shown(&failure.message),
         _ if loads.is_some() => loads.map_or_else(String::new, |(target, l)| {
             let left = l.left(&load_phase::earlier(view.state, target), view.now);
-            format!("{}, {}", left.short(), l.words())
+            l.line(left)
         }),
         (None, Some(p)) => {
             let count = p.total.map_or_else(String::new, |t| format!("{}/{t} ", p.done));

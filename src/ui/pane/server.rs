@@ -211,7 +211,7 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
             _ if loads.is_some() => {
                 let words = loads.map_or_else(String::new, |l| {
                     let left = l.left(&load_phase::earlier(view.state, &target.name), view.now);
-                    if narrow { l.words() } else { format!("{}, {}", l.words(), left.words()) }
+                    l.line(left)
                 });
                 spans.push(view.span(words, Role::Warn));
             }
