@@ -225,12 +225,11 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
                 load = truth::read::load_once(&hosts, target) => load,
             };
             let Ok(load) = load else { continue };
-            let first = match &load {
-                Live::Silent { .. } => !busy && silent.insert(target.name.clone()),
-                _ => {
-                    silent.remove(&target.name);
-                    false
-                }
+            let first = if let Live::Silent { .. } = &load {
+                !busy && silent.insert(target.name.clone())
+            } else {
+                silent.remove(&target.name);
+                false
             };
             // An error only says that nobody looks on.
             let _ = handle.live.send(load);

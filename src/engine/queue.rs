@@ -85,9 +85,7 @@ pub fn targets_of(case: Option<&Case>, command: &Command) -> Option<Vec<String>>
             let patch = case.and_then(|c| Some((c, c.patch(patch)?)));
             patch.map_or_else(all, |(c, p)| p.targets_in(c).map(|t| t.name.clone()).collect())
         }
-        Command::Recall { .. } => {
-            case.map_or_else(Vec::new, |c| c.met_targets().into_iter().map(|t| t.name.clone()).collect())
-        }
+        Command::Recall { .. } => case.map_or_else(Vec::new, |c| c.met_targets().map(|t| t.name.clone()).collect()),
         Command::Restore { target: None } | Command::Isolate { .. } | Command::ChooseEndState { .. } => all(),
         _ => return None,
     })

@@ -250,19 +250,19 @@ const ENDED_S: i64 = 3600;
 
 /// `PRODUCTION`, and until when which of its targets may be changed; a target is named where there are several.
 fn production_words(state: &State, production: &[&str], now: Timestamp) -> String {
-    let mut words = "PRODUCTION".to_owned();
+    let mut words = vec!["PRODUCTION".to_owned()];
     for name in production {
         let Some(until) = state.targets.get(*name).and_then(|t| t.elevated_until) else { continue };
         let name = if production.len() > 1 { format!("{name} ") } else { String::new() };
         let at = until.strftime("%H:%M");
         let over = now.duration_since(until).as_secs();
         if over < 0 {
-            words.push_str(&format!(" {name}elevated until {at} UTC"));
+            words.push(format!("{name}elevated until {at} UTC"));
         } else if over < ENDED_S {
-            words.push_str(&format!(" {name}elevation ended {at} UTC"));
+            words.push(format!("{name}elevation ended {at} UTC"));
         }
     }
-    words
+    words.join(" ")
 }
 
 fn is_line(layer: &Layer) -> bool {

@@ -371,10 +371,8 @@ impl App {
                     return Request::Command(Command::Propose { command: Box::new(command) });
                 }
                 // What cannot begin beside the change that runs waits for it.
-                let command = match queue::must_wait(&self.state, &command) {
-                    true => Command::Queue { command: Box::new(command) },
-                    false => command,
-                };
+                let waits = queue::must_wait(&self.state, &command);
+                let command = if waits { Command::Queue { command: Box::new(command) } } else { command };
                 self.sent(&command);
                 Request::Command(command)
             })
