@@ -2,7 +2,7 @@
 //!
 //! Not responsible for any of the work itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -183,11 +183,12 @@ async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, contex
 /// Follows the load and the log of every target of the case, and reads it anew from time to time, until it
 /// is cancelled; for the workbench alone.
 ///
-/// A target that does not answer has no load for that moment, and its age shows.
+/// A target that stops answering is shown as silent and read anew once.
 pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace, cancel: CancellationToken) {
     let mut tick = tokio::time::interval(LOG_EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut logs: BTreeMap<String, u64> = BTreeMap::new();
+    let mut silent: BTreeSet<String> = BTreeSet::new();
     let mut load_at: Option<Instant> = None;
     let mut probe_at = Instant::now();
     let links = follow_links(&hosts, &handle);
@@ -201,7 +202,8 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
         let state = handle.state.borrow().clone();
         let Some(case) = state.case.clone() else { continue };
         for target in &case.targets {
-            follow_log(target, &mut logs, &handle);
+            // What waits for a start shows its log itself.
+            follow_log(target, &mut logs, &handle, !state.is_starting(&target.name));
         }
         let searching = state.search.as_ref().is_some_and(|s| s.is_active());
         let busy = searching || state.running_jobs().next().is_some();
@@ -222,9 +224,19 @@ pub async fn watch(hosts: Hosts, handle: EngineHandle, actor: Actor, pace: Pace,
                 () = cancel.cancelled() => return,
                 load = truth::read::load_once(&hosts, target) => load,
             };
-            if let Ok(load) = load {
-                // An error only says that nobody looks on.
-                let _ = handle.live.send(load);
+            let Ok(load) = load else { continue };
+            let first = if let Live::Silent { .. } = &load {
+                !busy && silent.insert(target.name.clone())
+            } else {
+                silent.remove(&target.name);
+                false
+            };
+            // An error only says that nobody looks on.
+            let _ = handle.live.send(load);
+            // Whether it is down, only a probe can say.
+            let probe = Command::Probe { target: Some(target.name.clone()) };
+            if first && handle.send(actor.clone(), probe).await.is_err() {
+                return;
             }
         }
     }
@@ -266,13 +278,14 @@ async fn follow_links(hosts: &Hosts, handle: &EngineHandle) {
     }
 }
 
-/// Shows the lines that a local log gained; the first look only takes down where it ends.
-fn follow_log(target: &Target, logs: &mut BTreeMap<String, u64>, handle: &EngineHandle) {
+/// Shows the lines that a local log gained; the first look only takes down where it ends, and so does one that may not
+/// `show` them.
+fn follow_log(target: &Target, logs: &mut BTreeMap<String, u64>, handle: &EngineHandle, show: bool) {
     let Manager::Script { log, .. } = &target.manager else { return };
     if !target.is_local() {
         return;
     }
-    let Some(offset) = logs.get(&target.name).copied() else {
+    let Some(offset) = logs.get(&target.name).copied().filter(|_| show) else {
         logs.insert(target.name.clone(), remote::local::file_len(log));
         return;
     };

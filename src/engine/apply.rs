@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use crate::case::Case;
+use crate::engine::diagnostic::Diagnostic;
 use crate::engine::event::{Event, Happened};
-use crate::engine::ids::ProcedureId;
+use crate::engine::ids::{ProcedureId, QueuedId};
 use crate::engine::input::JobOutcome;
-use crate::engine::procedure::{Phase, Procedure, Purpose};
+use crate::engine::procedure::{Action, Phase, Procedure, Purpose};
+use crate::engine::queue::{self, Dropped, Queued, Unqueued};
 use crate::engine::state::{
     Boot, Changed, FailedStep, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State,
     StepState, TargetState, TimelineEntry, TrialEntry,
@@ -159,9 +161,36 @@ impl State {
             }
             Happened::EndStateChosen { end_state } => self.end_state = Some(end_state.clone()),
             Happened::Said { diagnostic } => self.diagnostics.push_back(diagnostic.clone()),
+            Happened::CommandQueued { queued, command, after } => {
+                self.counters.queued = self.counters.queued.max(queued.0);
+                if self.queue.items.is_empty() {
+                    // A new row does not depend on how the one before it ended.
+                    self.queue.jobs.clear();
+                }
+                self.queue.items.push_back(Queued {
+                    id: *queued,
+                    by: event.actor.clone(),
+                    at: event.at,
+                    command: command.as_ref().clone(),
+                    after: *after,
+                });
+            }
+            Happened::CommandUnqueued { queued, how } => self.unqueue(event.seq, *queued, how),
             Happened::Refused { command, failure } => {
                 let command = command.spelling();
                 self.refusal = Some(Refusal { seq: event.seq, command, failure: failure.clone() });
+            }
+        }
+    }
+
+    fn unqueue(&mut self, seq: u64, queued: QueuedId, how: &Unqueued) {
+        let at = self.queue.items.iter().position(|q| q.id == queued);
+        let Some(item) = at.map(|at| self.queue.items.remove(at)) else { return };
+        match how {
+            Unqueued::Started { jobs } => self.queue.jobs.clone_from(jobs),
+            Unqueued::Removed => {}
+            Unqueued::Dropped { why } => {
+                self.queue.dropped = Some(Dropped { seq, command: item.command, why: why.clone() });
             }
         }
     }
@@ -178,6 +207,10 @@ impl State {
     fn mark_interrupted(&mut self, event: &Event) {
         if let Some(search) = self.search.take_if(|s| s.is_active()) {
             self.search = Some(Arc::new(search.stopped()));
+        }
+        for item in std::mem::take(&mut self.queue).items {
+            let message = format!("`{}` waited when the program ended, and was dropped", item.command.spelling());
+            self.diagnostics.push_back(Diagnostic::warning("queue-dropped", message));
         }
         let running: Vec<_> = self.jobs.values().filter(|j| j.outcome.is_none()).map(|j| j.id).collect();
         for id in running {
@@ -228,6 +261,14 @@ impl State {
             failed: None,
         };
         self.procedures.insert(procedure.id, entry);
+        // What was asked after this change was asked for waits for it too.
+        let case = self.case.clone();
+        for item in &mut self.queue.items {
+            let targets = queue::targets_of(case.as_deref(), &item.command).unwrap_or_default();
+            if targets.contains(&procedure.target) {
+                item.after = Some(procedure.id);
+            }
+        }
     }
 
     fn set_status(&mut self, id: ProcedureId, status: ProcedureStatus) {
@@ -291,6 +332,25 @@ impl State {
     /// What is known of a target; an unknown name reads as nothing known.
     pub fn target(&self, name: &str) -> Option<&TargetState> {
         self.targets.get(name)
+    }
+
+    /// The change of this target that runs now.
+    pub fn running_procedure(&self, target: &str) -> Option<&ProcedureState> {
+        let runs = |p: &&ProcedureState| matches!(p.status, ProcedureStatus::Running { .. });
+        self.procedures.values().rev().filter(|p| p.procedure.target == target).find(runs)
+    }
+
+    /// Whether a start of this target is being waited for, so that its log says how far it is.
+    pub fn is_starting(&self, target: &str) -> bool {
+        let Some(running) = self.running_procedure(target) else { return false };
+        let ProcedureStatus::Running { phase } = running.status else { return false };
+        let proves = |action: Option<&Action>| matches!(action, Some(Action::ProveBoot { .. }));
+        let over = |s: &StepState| if phase == Phase::Do { s.done } else { s.undone };
+        let at = running.steps.iter().rposition(|s| s.started && !over(s));
+        at.and_then(|i| running.procedure.steps.get(i)).is_some_and(|step| match phase {
+            Phase::Do => proves(Some(&step.apply)) || proves(Some(&step.proof)),
+            Phase::Undo => proves(step.undo.as_ref()) || proves(step.undo_proof.as_ref()),
+        })
     }
 
     /// Jobs that have not ended.

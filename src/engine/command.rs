@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
-use crate::engine::ids::{JobId, ProcedureId, ProposalId};
+use crate::engine::ids::{JobId, ProcedureId, ProposalId, QueuedId};
 use crate::recall::trial::ProbeForm;
 
 /// A wish of the driver, or through a proposal of a watcher.
@@ -129,6 +129,16 @@ pub enum Command {
         /// The proposal.
         proposal: ProposalId,
     },
+    /// Do something once the change that runs on its targets has ended well; at once where none runs.
+    Queue {
+        /// What.
+        command: Box<Command>,
+    },
+    /// Take a command out of the queue.
+    Unqueue {
+        /// The command.
+        queued: QueuedId,
+    },
     /// Choose what stays at the end.
     ChooseEndState {
         /// The configuration.
@@ -199,6 +209,8 @@ impl Command {
             Self::Propose { command } => format!("propose {}", command.spelling()),
             Self::Approve { proposal } => format!("approve {proposal}"),
             Self::Reject { proposal } => format!("reject {proposal}"),
+            Self::Queue { command } => format!("queue {}", command.spelling()),
+            Self::Unqueue { queued } => format!("unqueue {queued}"),
             Self::ChooseEndState { end_state } => format!("end-state {}", end_state.spelling()),
         }
     }

@@ -14,6 +14,7 @@ use crate::engine::event::Happened;
 use crate::engine::ids::{ProcedureId, ProposalId};
 use crate::engine::input::ActorRole;
 use crate::engine::procedure::{Failure, Phase, Purpose};
+use crate::engine::queue;
 use crate::engine::state::{ProcedureStatus, State};
 use crate::engine::update::{Turn, known_levels};
 use crate::isolate::plan;
@@ -29,8 +30,12 @@ pub(crate) fn command(turn: &mut Turn, command: &Command) {
             Failure::new("a watcher may look and propose, not act").hint("send it as a proposal to the driver");
         return turn.refuse(command, failure);
     }
+    let asked = match command {
+        Command::Queue { command } => command,
+        command => command,
+    };
     let changes = matches!(
-        command,
+        asked,
         Command::Restart { .. }
             | Command::Stop { .. }
             | Command::Toggle { .. }
@@ -144,6 +149,8 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             open_proposal(&turn.state, *proposal)?;
             turn.record(Happened::ProposalAnswered { proposal: *proposal, approved: false });
         }
+        Command::Queue { command } => queue::add(turn, command)?,
+        Command::Unqueue { queued } => queue::remove(turn, *queued)?,
         Command::ChooseEndState { end_state } => choose_end(turn, command, end_state)?,
     }
     Ok(())

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::case::Case;
 use crate::engine::command::{Command, EndState};
 use crate::engine::diagnostic::Diagnostic;
-use crate::engine::ids::{BootId, JobId, ProcedureId, ProposalId};
+use crate::engine::ids::{BootId, JobId, ProcedureId, ProposalId, QueuedId};
 use crate::engine::input::{Actor, JobOutcome};
 use crate::engine::procedure::{BootProof, Evidence, Failure, Phase, Procedure};
+use crate::engine::queue::Unqueued;
 use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
@@ -222,5 +223,21 @@ pub enum Happened {
     WindowMeasured {
         /// The window.
         window: Arc<LoadWindow>,
+    },
+    /// A command waits until a change is over.
+    CommandQueued {
+        /// Its number.
+        queued: QueuedId,
+        /// What.
+        command: Box<Command>,
+        /// The change; `None` where it waits for a command before it alone.
+        after: Option<ProcedureId>,
+    },
+    /// A command waits no more.
+    CommandUnqueued {
+        /// Its number.
+        queued: QueuedId,
+        /// How it left.
+        how: Unqueued,
     },
 }

@@ -43,6 +43,10 @@ id!(
     TrialId, "t"
 );
 id!(
+    /// A command that waits for a change to be over.
+    QueuedId, "q"
+);
+id!(
     /// A command that a watcher proposes.
     ProposalId, "w"
 );

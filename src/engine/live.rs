@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::ids::JobId;
+use crate::serving::load_phase::Loading;
 use crate::untrusted::Untrusted;
 
 /// One message.
@@ -56,6 +57,29 @@ pub enum Live {
         at: Timestamp,
         /// `running`, `waiting`, `kv_usage`, `cache_hit_rate`, ….
         values: BTreeMap<String, f64>,
+    },
+    /// How far a server that loads is.
+    Loading {
+        /// Target name.
+        target: String,
+        /// The phases so far.
+        loading: Loading,
+    },
+    /// A server that was met does not answer; whether it is down, only a probe tells.
+    Silent {
+        /// Target name.
+        target: String,
+        /// When it was asked.
+        at: Timestamp,
+        /// Why there is no answer, in one clause.
+        why: String,
+    },
+    /// A server answers, and tells no load.
+    Answers {
+        /// Target name.
+        target: String,
+        /// When it was asked.
+        at: Timestamp,
     },
     /// The link to a host changed.
     Link {

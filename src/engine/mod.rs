@@ -16,6 +16,7 @@ pub mod input;
 pub mod job;
 pub mod live;
 pub mod procedure;
+pub mod queue;
 pub mod runtime;
 pub mod state;
 pub mod table;

@@ -15,6 +15,7 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::ids::{BootId, JobId, ProcedureId, ProposalId};
 use crate::engine::input::{Actor, JobOutcome};
 use crate::engine::procedure::{BootProof, Evidence, Failure, Phase, Procedure};
+use crate::engine::queue::Queue;
 use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
@@ -52,6 +53,9 @@ pub struct State {
     /// What was believed about patches and factors.
     #[serde(default)]
     pub beliefs: Arc<Log>,
+    /// Commands that wait for a change to be over.
+    #[serde(default)]
+    pub queue: Queue,
     /// Microtests, in the order in which they ended.
     pub micro: Vector<Arc<MicroReport>>,
     /// The search, once begun.
@@ -106,6 +110,9 @@ pub struct Counters {
     pub trial: u64,
     /// Proposals.
     pub proposal: u64,
+    /// Commands that waited.
+    #[serde(default)]
+    pub queued: u64,
 }
 
 /// What is known of one target.

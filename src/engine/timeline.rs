@@ -3,6 +3,7 @@
 use crate::engine::event::Happened;
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::Phase;
+use crate::engine::queue::Unqueued;
 use crate::engine::state::Mark;
 use crate::recall::trial::{Outcome, Trial};
 
@@ -84,6 +85,15 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         Happened::ProposalAnswered { proposal, approved } => {
             (format!("{proposal} {}", if *approved { "approved" } else { "declined" }), Mark::Plain)
         }
+        Happened::CommandQueued { queued, command, after } => {
+            let after = after.map_or_else(|| "the one before it".to_owned(), |id| id.to_string());
+            (format!("{queued} waits for {after}: {}", command.spelling()), Mark::Plain)
+        }
+        Happened::CommandUnqueued { queued, how } => match how {
+            Unqueued::Started { .. } => (format!("{queued} begins"), Mark::Plain),
+            Unqueued::Removed => (format!("{queued} taken out of the queue"), Mark::Plain),
+            Unqueued::Dropped { why } => (format!("{queued} dropped: {why}"), Mark::Failure),
+        },
         Happened::EndStateChosen { end_state } => (format!("end state: {}", end_state.spelling()), Mark::Change),
         Happened::Said { diagnostic } => (diagnostic.message.clone(), Mark::Plain),
         Happened::Refused { command, failure } => {

@@ -15,6 +15,7 @@ use crate::engine::event::{Event, Happened};
 use crate::engine::ids::{BootId, JobId, ProcedureId, TrialId};
 use crate::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
 use crate::engine::procedure::{Failure, Phase, Purpose};
+use crate::engine::queue;
 use crate::engine::state::{ProcedureStatus, State};
 use crate::isolate::plan::{self, Next};
 use crate::recall::trial;
@@ -40,6 +41,7 @@ pub fn update(state: &State, input: &Input) -> Outcome {
         Body::Command(command) => decide::command(&mut turn, command),
         Body::Report(report) => take_report(&mut turn, report),
     }
+    queue::advance(&mut turn);
     advance_search(&mut turn);
     Outcome { events: turn.events, effects: turn.effects, state: turn.state }
 }

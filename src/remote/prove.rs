@@ -17,12 +17,14 @@ use super::probe::{self, Ask, container};
 use super::proc::{Cmdline, Unknown};
 use super::procedures::{Means, folder_of};
 use super::watch::{self, Contained, Look};
-use crate::case::{Case, Gate, LevelValue, Manager, Patch, ServingEngine, Target};
+use crate::case::{Case, Gate, LevelValue, Manager, Patch, Target};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
 use crate::redact;
 use crate::serving::client::Client;
+use crate::serving::load_phase::Loading;
+pub use crate::serving::load_phase::ready_line;
 use crate::truth::{flags, service};
 use crate::untrusted::Untrusted;
 
@@ -50,6 +52,7 @@ pub async fn prove(
     let machine = Machine::of(&means.hosts, target)?.patient();
     let asked = Asked { means, case, target, machine: &machine, ctx };
     let mut watch = Watch::new(target, expect);
+    ctx.live(Live::Loading { target: target.name.clone(), loading: watch.loading.clone() });
     let mut evidence = Vec::new();
     if let Some(old) = expect.old {
         if runs(&machine, old, ctx).await? {
@@ -129,15 +132,6 @@ pub(crate) fn seen(about: &str, what: &str, source: impl Into<String>) -> Eviden
     Evidence { about: about.into(), seen: Untrusted::from(redact::text(what)), source: source.into() }
 }
 
-/// The line that says that an engine is ready.
-pub fn ready_line(engine: ServingEngine) -> &'static str {
-    match engine {
-        ServingEngine::Sglang => "The server is fired up and ready to roll!",
-        ServingEngine::Vllm => "Application startup complete",
-        ServingEngine::LlamaServer => "server is listening",
-    }
-}
-
 /// What is watched while a server loads.
 struct Watch<'a> {
     target: &'a Target,
@@ -147,6 +141,7 @@ struct Watch<'a> {
     ready: Option<String>,
     began: bool,
     evidence: Vec<Evidence>,
+    loading: Loading,
 }
 
 impl<'a> Watch<'a> {
@@ -157,7 +152,8 @@ impl<'a> Watch<'a> {
         let file = unit.is_none() && container.is_none();
         let log = file.then(|| (expect.log.clone(), expect.log_offset));
         let question = watch::Question { port: expect.port, run, log, unit, container };
-        Self { target, expect, question, last: Vec::new(), ready: None, began: false, evidence: Vec::new() }
+        let loading = Loading::new(target.engine, Timestamp::now());
+        Self { target, expect, question, last: Vec::new(), ready: None, began: false, evidence: Vec::new(), loading }
     }
 
     fn log_name(&self) -> String {
@@ -188,6 +184,9 @@ impl<'a> Watch<'a> {
             ctx.live(Live::ServerLog { target: self.target.name.clone(), line: Untrusted::from(line.as_str()) });
             if self.ready.is_none() && line.contains(ready_line(self.target.engine)) {
                 self.ready = Some(line.clone());
+            }
+            if self.loading.take(&line, Timestamp::now()) {
+                ctx.live(Live::Loading { target: self.target.name.clone(), loading: self.loading.clone() });
             }
             self.last.push(line);
         }
@@ -262,6 +261,7 @@ impl<'a> Watch<'a> {
             ),
         ]);
         self.evidence.extend(self.ready.as_ref().map(|line| seen("ready-line", line, self.log_name())));
+        self.evidence.extend(self.loading.evidence(&self.log_name()));
         Ok(Some(pid))
     }
 

@@ -30,6 +30,11 @@ pub fn read_line(line: &str) -> LogLine {
     read(line).0
 }
 
+/// The ranks that a line names in front of its message; empty where it names none.
+pub fn ranks(line: &str) -> Vec<(String, u32)> {
+    prefix::strip(&prefix::bounded(line, MAX_LINE).0).ranks
+}
+
 /// The line, and its message where it is a warning or an error.
 fn read(line: &str) -> (LogLine, Option<String>) {
     let (line, cut) = prefix::bounded(line, MAX_LINE);
@@ -234,6 +239,10 @@ fn said(message: &str) -> Said {
     let decided = decisions(message);
     if !decided.is_empty() {
         return Said::Decided(decided);
+    }
+    // The name of a progress bar may hold numbers, which are none of the server.
+    if message.contains("%|") {
+        return Said::Other;
     }
     figures(message).unwrap_or(Said::Other)
 }

@@ -192,6 +192,17 @@ fn decisions_after_the_ready_line_belong_to_the_next_start() {
 }
 
 #[test]
+fn a_progress_bar_is_no_figure() {
+    for line in [
+        "Capturing batches (bs=160 avail_mem=36.2 GB):  23%|██▎       | 12/52 [00:10<00:34,  1.15it/s]",
+        "Loading safetensors checkpoint shards:  26% Completed | 12/46 [00:09<00:25,  1.33it/s]",
+        "100%|██████████| 23/23 [00:06<00:00,  3.51it/s]",
+    ] {
+        assert_eq!(read_line(line).said, Said::Other, "{line}");
+    }
+}
+
+#[test]
 fn a_message_with_brackets_is_no_journal_prefix() {
     let line = read_line("[2026-06-18 11:02:15 TP2] shape[12]: Decode batch");
     assert_eq!((line.pid, line.time.as_deref()), (None, Some("2026-06-18 11:02:15")));

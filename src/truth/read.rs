@@ -31,6 +31,7 @@ use crate::remote::probe::{self, Ask, container};
 use crate::remote::proc::{Cmdline, Unknown};
 use crate::remote::procedures::folder_of;
 use crate::remote::{Folders, http, prove};
+use crate::serving::error::ServingError;
 use crate::serving::load;
 use crate::truth::declared::Declared;
 use crate::truth::survey::recognise::is_model_server;
@@ -469,20 +470,36 @@ fn patch_levels(seen: &Seen, patches: &[&Patch]) -> (Levels, BTreeMap<String, St
     (levels, sources)
 }
 
-/// Reads the load of a server once.
+/// Reads the load of a server once, or sees that it answers, or that it does not.
 ///
 /// # Errors
-/// It does not answer, or with another form.
+/// Its host cannot be reached, or its key cannot be read, so that nothing is known of the server.
 pub async fn load_once(hosts: &Hosts, target: &Target) -> Result<Live, Diagnostic> {
     let near = host::reach(hosts, target).await.map_err(|f| Diagnostic::warning("load", f.message))?;
     let endpoint = http::endpoint(&near).await.map_err(|f| Diagnostic::warning("load", f.message))?;
-    let (url, answer) =
-        endpoint.load_answer().await.map_err(|e| Diagnostic::warning("load", e.to_string()).at(target.url.clone()))?;
-    let values = load_values(&answer);
-    if values.is_empty() {
-        return Err(Diagnostic::warning("load", "the answer holds no load").at(url));
+    let answer = match endpoint.load_answer().await {
+        // A server that tells no load is asked who it is.
+        Err(ServingError::NotSupported { .. }) => endpoint.identity().await,
+        answer => answer,
+    };
+    let (at, target) = (Timestamp::now(), target.name.clone());
+    match answer {
+        Ok((_, answer)) => {
+            let values = load_values(&answer);
+            Ok(if values.is_empty() { Live::Answers { target, at } } else { Live::Load { target, at, values } })
+        }
+        Err(ServingError::Connection { because, .. }) => {
+            // The number of the error says nothing more.
+            let why = because.split(" (os error").next().unwrap_or_default().to_lowercase();
+            Ok(Live::Silent { target, at, why })
+        }
+        Err(e @ ServingError::TimedOut { .. }) => Ok(Live::Silent { target, at, why: e.to_string() }),
+        // Whatever it is, it came from the server.
+        Err(ServingError::Status { .. } | ServingError::BadAnswer { .. } | ServingError::TooLong { .. }) => {
+            Ok(Live::Answers { target, at })
+        }
+        Err(e) => Err(Diagnostic::warning("load", e.to_string())),
     }
-    Ok(Live::Load { target: target.name.clone(), at: Timestamp::now(), values })
 }
 
 /// The load over all ranks, by the names under which the workbench shows it.

@@ -26,7 +26,8 @@ async fn three_layers_of_a_real_server() {
     assert_eq!((down.status, down.process), (ServerStatus::Down, None));
     assert!(down.rows.iter().any(|r| r.name == "PB_X" && r.declared.is_some()));
     assert_eq!(down.levels["x"], None);
-    assert!(load_once(&Hosts::default(), &bench.case.targets[0]).await.is_err());
+    let silent = load_once(&Hosts::default(), &bench.case.targets[0]).await;
+    assert!(matches!(&silent, Ok(Live::Silent { why, .. }) if why == "connection refused"), "{silent:?}");
 
     let proof = bench.change(running(&[("x", "off")])).await;
     let truth = probe_in(&Hosts::default(), &bench.means.folders, &bench.case, "lab", &ctx).await.unwrap().truth;

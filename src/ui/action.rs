@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::case::{Case, Patch};
 use crate::engine::command::{Command, EndState, RecallPlan};
-use crate::engine::ids::{JobId, ProcedureId, ProposalId};
+use crate::engine::ids::{JobId, ProcedureId, ProposalId, QueuedId};
 use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::table;
@@ -89,6 +89,8 @@ pub enum Screen {
     Copy,
     /// Change what the matrix counts.
     Scope,
+    /// Unfold what a question folds; without a question there is nothing folded.
+    Unfold,
     /// Type a note.
     AskNote,
     /// Type the name of a snapshot.
@@ -108,6 +110,8 @@ pub struct Context<'a> {
     pub target: Option<&'a str>,
     /// The job that is selected.
     pub job: Option<JobId>,
+    /// The waiting command that is selected in the focused pane.
+    pub queued: Option<QueuedId>,
 }
 
 /// Reads a line.
@@ -134,6 +138,9 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "micro" => micro(&args, context)?,
         "isolate" => vec![Command::Isolate { patches: isolate_patches(rest, context)? }],
         "stop-isolation" => vec![Command::StopIsolation],
+        "cancel" if args.is_empty() && context.queued.is_some() => {
+            context.queued.into_iter().map(|queued| Command::Unqueue { queued }).collect()
+        }
         "cancel" => vec![Command::Cancel { job: job(args.first(), context)? }],
         "note" => vec![Command::Note { text: rest.to_owned() }],
         "snapshot" => vec![Command::Snapshot { name: rest.to_owned() }],
@@ -146,6 +153,11 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "undo-procedure" => vec![Command::UndoProcedure { procedure: procedure(args.first(), entry)? }],
         "approve" => vec![Command::Approve { proposal: ProposalId(number(args.first(), 'w', entry)?) }],
         "reject" => vec![Command::Reject { proposal: ProposalId(number(args.first(), 'w', entry)?) }],
+        "queue" => match parse(rest, context)? {
+            Action::Engine(commands) => commands.into_iter().map(|c| Command::Queue { command: Box::new(c) }).collect(),
+            Action::Screen(_) => return Err(Failure::new("only a command for the engine can wait")),
+        },
+        "unqueue" => vec![Command::Unqueue { queued: QueuedId(number(args.first(), 'q', entry)?) }],
         "propose" => match parse(rest, context)? {
             Action::Engine(commands) => {
                 commands.into_iter().map(|c| Command::Propose { command: Box::new(c) }).collect()
@@ -209,6 +221,7 @@ fn screen(name: &str, rest: &str) -> Result<Option<Screen>, Failure> {
         "previous-match" => Screen::Match { forward: false },
         "copy" => Screen::Copy,
         "scope" => Screen::Scope,
+        "unfold" => Screen::Unfold,
         "note" if rest.is_empty() => Screen::AskNote,
         "snapshot" if rest.is_empty() => Screen::AskSnapshot,
         _ => return Ok(None),
@@ -498,6 +511,7 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             .collect(),
         ("isolate", _) => patches().collect(),
         ("micro", 0) => case.patches.iter().filter_map(|p| p.microtest.clone()).collect(),
+        ("unqueue", 0) => context.state.queue.items.iter().map(|q| q.id.to_string()).collect(),
         ("cancel", 0) => context.state.running_jobs().map(|j| j.id.to_string()).collect(),
         ("confirm" | "discard" | "resume-procedure" | "undo-procedure", 0) => {
             context.state.procedures.keys().rev().map(ToString::to_string).collect()

@@ -11,6 +11,9 @@ use crate::isolate::estimate::estimate;
 use crate::recall::diagnosis::diagnosis;
 use crate::recall::matrix::{Counts, depth_permille};
 use crate::recall::trial::{ProbeForm, Trial};
+use crate::serving::load_phase::Loading;
+use crate::truth::ServerStatus;
+use crate::ui::live::{LiveRings, Silence};
 
 /// Trials of one kind, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +73,28 @@ pub fn proven_after_reading<'a>(state: &'a State, target: &str) -> Option<&'a Bo
     let boot = state.boots.get(&entry.boot?)?;
     let newer = entry.truth.as_ref().is_none_or(|t| boot.proof.proven_at > t.at);
     newer.then_some(&**boot)
+}
+
+/// A target that was met and does not answer, unless it was read or proven after that, or is being changed.
+///
+/// Such a server is not called down: only a probe says that.
+pub fn silence(state: &State, live: &LiveRings, target: &str) -> Option<Silence> {
+    let silence = live.silent.get(target)?;
+    let entry = state.targets.get(target)?;
+    let read = entry.truth.as_ref();
+    let down = read.is_some_and(|t| t.status == ServerStatus::Down);
+    let proven = proven_after_reading(state, target).map(|b| b.proof.proven_at);
+    let seen = read.map(|t| t.at).max(proven);
+    let newer = seen.is_none_or(|seen| seen <= silence.last);
+    let tells = newer && !(down && proven.is_none()) && state.running_procedure(target).is_none();
+    // What was seen to serve in between has been silent since then at most.
+    let since = seen.map_or(silence.since, |seen| silence.since.max(seen));
+    tells.then(|| Silence { since, ..silence.clone() })
+}
+
+/// How far the start of a target is that is waited for right now.
+pub fn loading<'a>(state: &State, live: &'a LiveRings, target: &str) -> Option<&'a Loading> {
+    live.loading.get(target).filter(|_| state.is_starting(target))
 }
 
 /// A level for each `patch@target`.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::engine::ids::JobId;
 use crate::engine::live::{LinkState, Live};
+use crate::serving::load_phase::Loading;
 use crate::untrusted::Untrusted;
 
 /// Lines kept of each log.
@@ -55,6 +56,17 @@ pub struct LoadRing {
     pub values: BTreeMap<String, VecDeque<f64>>,
 }
 
+/// A server that does not answer, though it was met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Silence {
+    /// When it first did not.
+    pub since: Timestamp,
+    /// When it last did not.
+    pub last: Timestamp,
+    /// Why, in one clause.
+    pub why: String,
+}
+
 /// Everything live that the screen may show.
 #[derive(Clone, Debug, Default)]
 pub struct LiveRings {
@@ -66,6 +78,10 @@ pub struct LiveRings {
     pub server_logs: BTreeMap<String, LogRing>,
     /// Loads of each server, by target.
     pub loads: BTreeMap<String, LoadRing>,
+    /// Servers that do not answer, by target.
+    pub silent: BTreeMap<String, Silence>,
+    /// The newest start of each server that was waited for here, by target; it may be over.
+    pub loading: BTreeMap<String, Loading>,
     /// The text that is being produced right now, by job.
     pub tokens: BTreeMap<JobId, String>,
     /// The link to each host that ssh reaches.
@@ -91,7 +107,18 @@ impl LiveRings {
                     *all = all.chars().skip(excess).collect();
                 }
             }
+            Live::Silent { target, at, why } => {
+                let since = self.silent.get(&target).map_or(at, |s| s.since);
+                self.silent.insert(target, Silence { since, last: at, why });
+            }
+            Live::Answers { target, at: _ } => {
+                self.silent.remove(&target);
+            }
+            Live::Loading { target, loading } => {
+                self.loading.insert(target, loading);
+            }
             Live::Load { target, at, values } => {
+                self.silent.remove(&target);
                 let ring = self.loads.entry(target).or_default();
                 ring.at = Some(at);
                 for (name, value) in values {
@@ -145,6 +172,22 @@ mod tests {
         assert!(!text.contains('\u{1b}'));
         rings.job_ended(JobId(1));
         assert!(rings.tokens.is_empty());
+    }
+
+    #[test]
+    fn a_silence_begins_once_and_ends_with_any_answer() {
+        let mut rings = LiveRings::default();
+        let at = |s: i64| Timestamp::from_second(s).unwrap();
+        let silent = |s| Live::Silent { target: "decode".into(), at: at(s), why: "connection refused".into() };
+        rings.take(silent(10));
+        rings.take(silent(12));
+        let kept = &rings.silent["decode"];
+        assert_eq!((kept.since, kept.last, kept.why.as_str()), (at(10), at(12), "connection refused"));
+        rings.take(Live::Answers { target: "decode".into(), at: at(14) });
+        assert!(rings.silent.is_empty());
+        rings.take(silent(20));
+        rings.take(Live::Load { target: "decode".into(), at: at(22), values: BTreeMap::new() });
+        assert!(rings.silent.is_empty());
     }
 
     #[test]

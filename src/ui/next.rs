@@ -34,6 +34,9 @@ pub fn step(state: &State) -> String {
         );
     }
     if let Some(job) = state.running_jobs().next() {
+        if job.procedure.is_some() {
+            return format!("{} runs; `c` stops it and takes it back, and what is asked now waits for it", job.title);
+        }
         return format!("{} runs; its result comes by itself, `c` cancels it", job.title);
     }
     let truths: Vec<_> =

@@ -14,6 +14,7 @@ mod keys;
 mod pd;
 #[cfg(feature = "tui")]
 mod pty;
+mod queue;
 mod replay;
 #[cfg(feature = "tui")]
 mod sample;

@@ -4,12 +4,18 @@ use std::sync::Arc;
 
 use crate::sample::{ASCII, UNICODE, app, case, feed, now, procedure, rich, screen, setup, styles, with_procedure};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use patchbench::case::ServingEngine;
+use patchbench::engine::command::Command;
 use patchbench::engine::diagnostic::Diagnostic;
-use patchbench::engine::ids::{JobId, ProcedureId};
-use patchbench::engine::input::ActorRole;
+use patchbench::engine::ids::{JobId, ProcedureId, QueuedId};
+use patchbench::engine::input::{Actor, ActorRole};
+use patchbench::engine::live::Live;
+use patchbench::engine::procedure::{Action, Evidence, Load, Phase};
+use patchbench::engine::queue::{Dropped, Queued};
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::recall::window::{LoadWindow, Series};
-use patchbench::ui::app::{App, Mode};
+use patchbench::serving::load_phase::Loading;
+use patchbench::ui::app::{App, Mode, Request};
 use patchbench::ui::theme::{Look, Palette, Theme};
 
 fn press(app: &mut App, keys: &str) {
@@ -130,16 +136,222 @@ fn filter_note_detail_and_frozen() {
 fn confirm_shows_every_command() {
     let mut app = asked(false);
     let text = screen(&mut app, 120, 40);
-    for line in ["umask 077", "kill -TERM 4242", "rm -f ~/.patchbench/decode.env", "decode on gpu-box"] {
+    for line in ["umask 077", "kill -TERM 4242", "exec ./serve_decode.sh", "decode on gpu-box"] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
     insta::assert_snapshot!("confirm", text);
     insta::assert_snapshot!("confirm_small", screen(&mut app, 80, 24));
+    app.handle_key(KeyEvent::new(KeyCode::Char('e'), KeyModifiers::CONTROL));
+    let text = screen(&mut app, 120, 40);
+    assert!(text.contains("rm -f ~/.patchbench/decode.env"), "{text}");
+    insta::assert_snapshot!("confirm_unfolded", text);
     let mut app = asked(true);
     press(&mut app, "dec");
     screen(&mut app, 120, 40);
     press(&mut app, "dec");
     insta::assert_snapshot!("confirm_production", screen(&mut app, 120, 40));
+}
+
+/// The same change with a lease, as every real one has.
+fn leased(production: bool) -> App {
+    let mut state = rich();
+    state.case = Some(Arc::new(case(production)));
+    let mut app = app(state.clone(), UNICODE);
+    app.run_line("toggle triton-indexer@decode on");
+    let mut planned = procedure(3, "decode");
+    let mut lease = planned.steps[0].clone();
+    lease.name = "lease".into();
+    let text: Vec<String> = (0..100).map(|i| format!("line {i} of the way back")).collect();
+    lease.apply = Action::Shell { script: text.join("\n"), timeout_s: 20.0 };
+    planned.steps.insert(0, lease);
+    planned.load = Some(Load { running: 2, waiting: 1 });
+    with_procedure(&mut state, planned, ProcedureStatus::Planned);
+    app.update_state(Arc::new(state));
+    app
+}
+
+#[test]
+fn a_question_shows_first_what_changes_the_server_and_unfolds_the_rest() {
+    let ctrl_e = KeyEvent::new(KeyCode::Char('e'), KeyModifiers::CONTROL);
+    for production in [false, true] {
+        let mut app = leased(production);
+        let folded = screen(&mut app, 80, 24);
+        for line in ["decode on gpu-box", "2 requests run and 1 wait", "umask 077", "kill -TERM 4242"] {
+            assert!(folded.contains(line), "{line} in\n{folded}");
+        }
+        assert!(!folded.contains("of the way back"), "{folded}");
+        assert!(folded.contains("ctrl-e: 103 lines"), "{folded}");
+        if !production {
+            insta::assert_snapshot!("confirm_leased", folded);
+        }
+        app.handle_key(ctrl_e);
+        let mut seen = screen(&mut app, 80, 24);
+        for _ in 0..20 {
+            app.handle_key(KeyEvent::new(KeyCode::PageDown, KeyModifiers::NONE));
+            seen.push_str(&screen(&mut app, 80, 24));
+        }
+        for i in 0..100 {
+            assert!(seen.contains(&format!("line {i} of the way back")), "line {i}");
+        }
+        for line in ["kill -TERM 4242", "rm -f ~/.patchbench/decode.env", "test -f ~/.patchbench/decode.env"] {
+            assert!(seen.contains(line), "{line}");
+        }
+        app.handle_key(ctrl_e);
+        assert!(!screen(&mut app, 80, 24).contains("of the way back"));
+    }
+}
+
+#[test]
+fn a_start_that_was_only_met_says_nothing_about_how_long_one_takes() {
+    let mut app = leased(false);
+    let seen = screen(&mut app, 120, 40);
+    assert!(seen.contains("its last start took 14 s"), "{seen}");
+    let mut state = rich();
+    for boot in [3, 4] {
+        let id = patchbench::engine::ids::BootId(boot);
+        let mut met = state.boots[&id].as_ref().clone();
+        met.procedure = None;
+        state.boots.insert(id, Arc::new(met));
+    }
+    let mut app = crate::sample::app(state.clone(), UNICODE);
+    app.run_line("toggle triton-indexer@decode on");
+    with_procedure(&mut state, procedure(3, "decode"), ProcedureStatus::Planned);
+    app.update_state(Arc::new(state));
+    let seen = screen(&mut app, 120, 40);
+    assert!(seen.contains("no start of it was seen yet") && !seen.contains("last start took"), "{seen}");
+}
+
+#[test]
+fn the_title_says_until_when_production_may_be_changed() {
+    let title = |minutes: i64, width: u16| {
+        let mut state = rich();
+        state.case = Some(Arc::new(case(true)));
+        let mut entry = state.targets["decode"].clone();
+        let until = jiff::Timestamp::from_second(now().as_second() + 60 * minutes).unwrap();
+        entry.elevated_until = Some(until);
+        state.targets.insert("decode".into(), entry);
+        let mut app = app(state, UNICODE);
+        screen(&mut app, width, 24).lines().next().unwrap().to_owned()
+    };
+    for width in [80, 120] {
+        let text = title(12, width);
+        assert!(text.contains("PRODUCTION elevated until 14:32 UTC") && text.contains("CHANGED 10m"), "{text}");
+        let text = title(-5, width);
+        assert!(text.contains("PRODUCTION elevation ended 14:15 UTC") && text.contains("undoes"), "{text}");
+        let text = title(-61, width);
+        assert!(text.contains("PRODUCTION") && !text.contains("elevation"), "{text}");
+    }
+    insta::assert_snapshot!("title_elevated", title(12, 80));
+}
+
+#[test]
+fn a_server_that_stops_answering_is_neither_ready_nor_down() {
+    let mut app = rich_app(UNICODE);
+    let at = |s: i64| jiff::Timestamp::from_second(now().as_second() - s).unwrap();
+    let silent = |s| Live::Silent { target: "decode".into(), at: at(s), why: "connection refused".into() };
+    // It was read 12 s ago: what failed before that is over.
+    app.take_live(silent(30));
+    assert!(!screen(&mut app, 120, 40).contains("NO ANSWER"));
+    app.take_live(silent(4));
+    let wide = screen(&mut app, 160, 40);
+    assert!(wide.contains("NO ANSWER since 14:19:48 (connection refused), read 12s ago"), "{wide}");
+    assert!(wide.contains("decode does not answer: `P` reads it anew"), "{wide}");
+    assert!(!wide.contains("DOWN"));
+    assert!(wide.lines().next().unwrap().contains("decode: no answer since 14:19:48"), "{wide}");
+    insta::assert_snapshot!("silent_80x24", screen(&mut app, 80, 24));
+    feed(&mut app);
+    assert!(!screen(&mut app, 120, 40).contains("NO ANSWER"));
+}
+
+/// A restart of `decode` whose start is waited for, as its log tells it.
+#[test]
+fn a_start_that_loads_shows_its_phase_and_what_is_left() {
+    let mut state = rich();
+    with_procedure(&mut state, procedure(3, "decode"), ProcedureStatus::Running { phase: Phase::Do });
+    if let Some(p) = state.procedures.get_mut(&ProcedureId(3)) {
+        p.steps.iter_mut().for_each(|s| s.started = true);
+        p.steps[0].done = true;
+        p.steps[1].done = true;
+    }
+    let at = |s: i64| jiff::Timestamp::from_second(now().as_second() - s).unwrap();
+    let job = patchbench::engine::state::Job {
+        id: JobId(9),
+        title: "restart decode with triton-indexer=on".into(),
+        procedure: Some(ProcedureId(3)),
+        started_at: at(60),
+        ended_at: None,
+        cancelling: false,
+        outcome: None,
+    };
+    state.jobs.insert(JobId(9), job);
+    let mut loading = Loading::new(ServingEngine::Sglang, at(50));
+    loading.take("[2026-03-01 14:19:20 TP0] Load weight begin. avail mem=93.61 GB", at(40));
+    let shards = "Loading safetensors checkpoint shards:  25% Completed | 12/48 [00:20<01:00,  1.67s/it]";
+    loading.take(shards, at(0));
+    let draw = |state: &State, w, h| {
+        let mut app = app(state.clone(), UNICODE);
+        app.take_live(Live::Loading { target: "decode".into(), loading: loading.clone() });
+        app.take_live(Live::Progress { job: JobId(9), done: 0, total: None, phase: "loading".into(), eta_s: None });
+        app.run_line("focus jobs");
+        app.run_line("zoom");
+        let jobs = screen(&mut app, w, h);
+        app.run_line("focus server");
+        format!("{jobs}{}", screen(&mut app, w, h))
+    };
+    let seen = draw(&state, 160, 40);
+    assert!(seen.contains("2m00s to go in this phase, loading weights 25 % (12/48)"), "{seen}");
+    assert_eq!(seen.matches("2m00s to go in this phase, loading weights").count(), 2, "jobs and server:\n{seen}");
+    // An earlier start of this session tells the rest.
+    let id = patchbench::engine::ids::BootId(4);
+    let mut before = state.boots[&id].as_ref().clone();
+    let mut proof = before.proof.as_ref().clone();
+    for (phase, seen) in [("launch", "9.0 s"), ("weights", "90.0 s"), ("graphs", "30.0 s")] {
+        let about = format!("load:{phase}");
+        proof.evidence.push(Evidence { about, seen: seen.into(), source: "decode.log".into() });
+    }
+    before.proof = Arc::new(proof);
+    state.boots.insert(id, Arc::new(before));
+    let seen = draw(&state, 160, 40);
+    assert!(seen.contains("2m30s to go, loading weights 25 % (12/48)"), "{seen}");
+    insta::assert_snapshot!("loading_80x24", draw(&state, 80, 24));
+}
+
+#[test]
+fn what_is_asked_while_a_change_runs_waits_and_is_shown() {
+    let mut state = rich();
+    with_procedure(&mut state, procedure(3, "decode"), ProcedureStatus::Running { phase: Phase::Do });
+    let mut app = app(state.clone(), UNICODE);
+    let asked = app.run_line("recall --lengths 1024 --repeats 1");
+    let [Request::Command(Command::Queue { command })] = asked.as_slice() else { panic!("{asked:?}") };
+    assert!(screen(&mut app, 120, 40).contains("waits until the change that runs is over"));
+    let asked = Command::clone(command);
+    // What waits for nothing is sent as it is.
+    let note = app.run_line("note a");
+    assert!(matches!(note.as_slice(), [Request::Command(Command::Note { .. })]), "{note:?}");
+    state.queue.items.push_back(Queued {
+        id: QueuedId(1),
+        by: Actor::driver("ana"),
+        at: now(),
+        command: asked.clone(),
+        after: Some(ProcedureId(3)),
+    });
+    state.seq += 1;
+    app.update_state(Arc::new(state.clone()));
+    app.run_line("focus jobs");
+    press(&mut app, "gg");
+    while !screen(&mut app, 120, 40).contains("▸ q1") {
+        press(&mut app, "j");
+    }
+    app.run_line("zoom");
+    insta::assert_snapshot!("queued_80x24", screen(&mut app, 80, 24));
+    let out = app.handle_key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::NONE));
+    assert!(matches!(out.as_slice(), [Request::Command(Command::Unqueue { queued: QueuedId(1) })]), "{out:?}");
+    state.queue.items.clear();
+    state.queue.dropped = Some(Dropped { seq: 9, command: asked, why: "p3 failed: restart decode".into() });
+    state.seq += 1;
+    app.update_state(Arc::new(state));
+    let seen = screen(&mut app, 120, 40);
+    assert!(seen.contains("error: dropped `recall --lengths 1024 --repeats 1`, which waited: p3 failed"), "{seen}");
 }
 
 #[test]

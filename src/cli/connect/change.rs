@@ -191,7 +191,8 @@ pub fn report(state: &State) -> ChangeReport {
     }
 }
 
-/// The changes for people: every command exactly as it runs, then what was proven.
+/// The changes for people: every command exactly as it runs, in that order, then what was proven. The text that takes a
+/// lease carries the whole way back and stands after the steps, so that these are seen first.
 pub fn text(report: &ChangeReport) -> String {
     let mut lines = Vec::new();
     for (procedure, outcome) in report.procedures.iter().zip(&report.outcomes) {
@@ -206,14 +207,27 @@ pub fn text(report: &ChangeReport) -> String {
                 procedure.target
             ));
         }
+        let mut last = Vec::new();
         for (i, step) in procedure.steps.iter().enumerate() {
             lines.push(format!("  step {} {}", i + 1, step.name));
-            lines.extend(script(&step.apply).lines().map(|line| format!("    {line}")));
+            let text = script(&step.apply);
+            if step.name == "lease" {
+                let n = text.lines().count();
+                lines.push(format!(
+                    "    reserves `{}` and leaves its way back there, by the {n} lines at the end",
+                    procedure.target
+                ));
+                last.push(format!("  the text of step {} {}", i + 1, step.name));
+                last.extend(text.lines().map(|line| format!("    {line}")));
+            } else {
+                lines.extend(text.lines().map(|line| format!("    {line}")));
+            }
             if let Some(undo) = &step.undo {
                 lines.push("    taken back by".to_owned());
                 lines.extend(script(undo).lines().map(|line| format!("      {line}")));
             }
         }
+        lines.append(&mut last);
     }
     for proof in &report.proofs {
         lines.push(format!("proof: {} runs as process {}", proof.target, proof.process.pid));
@@ -235,5 +249,36 @@ fn script(action: &Action) -> String {
         Action::ProveBoot { expect, .. } => {
             format!("prove the start: new process, port {}, ready line, first token, levels", expect.port)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::case::Case;
+    use crate::engine::effect::ChangeWish;
+    use crate::engine::fake;
+    use crate::engine::state::ProcedureStatus;
+
+    #[test]
+    fn the_way_back_stands_after_the_steps_and_every_command_stands_somewhere() {
+        let mut change = fake::plan(&Case::default(), "lab", &ChangeWish::Running(BTreeMap::new()));
+        let mut lease = change.steps[0].clone();
+        lease.name = "lease".into();
+        lease.apply = Action::Shell { script: "way\nback".into(), timeout_s: 1.0 };
+        change.steps.insert(0, lease);
+        let steps = change.steps.len();
+        let report = ChangeReport {
+            procedures: vec![change],
+            outcomes: vec![session::word(&ProcedureStatus::Planned)],
+            proofs: Vec::new(),
+        };
+        let text = text(&report);
+        let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word} in\n{text}"));
+        assert!(at("step 1 lease") < at(&format!("step {steps} ")));
+        assert!(at(&format!("step {steps} ")) < at("the text of step 1 lease\n    way\n    back"));
+        assert!(text.contains("by the 2 lines at the end"), "{text}");
     }
 }

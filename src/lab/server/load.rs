@@ -1,4 +1,4 @@
-//! Loading the weights, with the progress that `SGLang` writes while it does.
+//! Loading the weights and preparing to run them, with the progress that `SGLang` writes while it does.
 //!
 //! A start can be made to take as long as that of a large model; what is loaded is the same.
 
@@ -14,6 +14,10 @@ use crate::lab::model::{Arithmetic, EMBEDDED, Model};
 const SHARDS_A_SECOND: f64 = 2.0;
 /// Most shards that are told.
 const MOST_SHARDS: u32 = 46;
+/// Share of a slow start that goes to the weights; the rest goes to what stands for the capture of graphs.
+const WEIGHTS: f64 = 0.7;
+/// Batch sizes of which a capture is told, the largest first.
+const CAPTURED: [u32; 8] = [32, 24, 16, 12, 8, 4, 2, 1];
 
 /// The model with its arithmetic, after at least `seconds`.
 pub(super) fn load(args: &ServeArgs, arithmetic: Arithmetic, seconds: f64) -> Result<Arc<Model>, ServeError> {
@@ -27,7 +31,8 @@ pub(super) fn load(args: &ServeArgs, arithmetic: Arithmetic, seconds: f64) -> Re
         }
     };
     // What is no time at all, such as NaN, is none.
-    let least = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let all = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+    let least = all.mul_f64(WEIGHTS);
     let shards = ((seconds * SHARDS_A_SECOND) as u32).clamp(1, MOST_SHARDS);
     for done in 0..=shards {
         std::thread::sleep((least * done / shards).saturating_sub(begin.elapsed()));
@@ -37,8 +42,33 @@ pub(super) fn load(args: &ServeArgs, arithmetic: Arithmetic, seconds: f64) -> Re
         "Load weight end. elapsed={:.2} s, type=DeepseekV4ForCausalLM, dtype=torch.float32, avail mem=0.00 GB, mem usage=0.01 GB.",
         begin.elapsed().as_secs_f64()
     ));
+    log::line(&format!("KV Cache is allocated. #tokens: {}, K size: 0.00 GB, V size: 0.00 GB", args.max_total_tokens));
     log::line("Memory pool end. avail mem=0.00 GB");
+    if !all.is_zero() {
+        capture(all.saturating_sub(least));
+    }
     Ok(Arc::new(model))
+}
+
+/// Takes as long as it is told, in the words of a capture of graphs, which the lab has none of.
+fn capture(least: Duration) {
+    let begin = Instant::now();
+    log::line("Capture cuda graph begin. This can take up to several minutes. avail mem=0.00 GB");
+    let total = CAPTURED.len() as u32;
+    for (done, size) in (1..).zip(CAPTURED) {
+        std::thread::sleep((least * done / total).saturating_sub(begin.elapsed()));
+        log::plain(&format!(
+            "Capturing batches (bs={size} avail_mem=0.00 GB): {:3}%|{}| {done}/{total} [{}<{}]",
+            100 * done / total,
+            "█".repeat(done as usize),
+            clock(begin.elapsed()),
+            clock(least.saturating_sub(begin.elapsed())),
+        ));
+    }
+    log::line(&format!(
+        "Capture cuda graph end. Time elapsed: {:.2} s. mem usage=0.00 GB. avail mem=0.00 GB.",
+        begin.elapsed().as_secs_f64()
+    ));
 }
 
 /// One line of the progress bar, as `SGLang`'s loader writes it: without a time in front.

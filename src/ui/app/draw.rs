@@ -9,6 +9,8 @@ use ratatui::text::{Line, Span};
 use super::{App, Mode};
 use crate::engine::diagnostic::Severity;
 use crate::engine::input::ActorRole;
+use crate::engine::state::State;
+use crate::ui::derived::silence;
 use crate::ui::layer::Layer;
 use crate::ui::layer::input::Input;
 use crate::ui::layout::solve::{Placed, Solved, solve};
@@ -74,25 +76,65 @@ impl App {
     }
 
     fn draw_title(&self, buffer: &mut Buffer, area: Rect, hidden: usize) {
-        let view = self.view();
-        let bar = view.look.style(Role::Bar);
+        let bar = self.view().look.style(Role::Bar);
         buffer.set_string(area.x, area.y, " ".repeat(area.width as usize), bar);
-        let state = &self.state;
-        let mut left: Vec<Span<'static>> = vec![Span::styled(" patchbench", bar)];
+        // What matters less is left out first.
+        let fit = [Title::Full, Title::Short, Title::Least]
+            .into_iter()
+            .map(|title| (title, Line::from(self.title_left(title)), Line::from(self.title_right(title, hidden))));
+        let mut fit = fit.skip_while(|(title, left, right)| {
+            *title != Title::Least && left.width() + right.width() > area.width as usize
+        });
+        let Some((_, left, right)) = fit.next() else { return };
+        let right_width = (right.width() as u16).min(area.width);
+        buffer.set_line(area.x, area.y, &left, area.width - right_width);
+        buffer.set_line(area.right() - right_width, area.y, &right, right_width);
+    }
+
+    fn title_left(&self, title: Title) -> Vec<Span<'static>> {
+        let (view, state) = (self.view(), &self.state);
+        let bar = view.look.style(Role::Bar);
         let case = state.case.as_ref().map_or("no case", |c| c.name.as_str());
-        left.push(Span::styled(format!("  {case}"), bar));
-        if !state.session.name.is_empty() && state.session.name != case {
+        let mut left: Vec<Span<'static>> = Vec::new();
+        if title != Title::Least {
+            left.push(Span::styled(" patchbench ", bar));
+        }
+        left.push(Span::styled(format!(" {case}"), bar));
+        if title == Title::Full && !state.session.name.is_empty() && state.session.name != case {
             left.push(Span::styled(format!("  {}", state.session.name), bar));
         }
         left.push(Span::styled(" ", bar));
-        if state.case.as_ref().is_some_and(|c| c.targets.iter().any(|t| t.production)) {
-            left.push(view.span(" PRODUCTION ", Role::Production));
+        let targets = state.case.iter().flat_map(|c| &c.targets);
+        let production: Vec<&str> = targets.filter(|t| t.production).map(|t| t.name.as_str()).collect();
+        if !production.is_empty() {
+            left.push(view.span(format!(" {} ", production_words(state, &production, view.now)), Role::Production));
         }
+        left
+    }
+
+    fn title_right(&self, title: Title, hidden: usize) -> Vec<Span<'static>> {
+        let (view, state) = (self.view(), &self.state);
+        let bar = view.look.style(Role::Bar);
         let mut right: Vec<Span<'static>> = Vec::new();
+        let targets = state.case.iter().flat_map(|c| &c.targets);
+        for target in targets {
+            let Some(silence) = silence(state, view.live, &target.name) else { continue };
+            let words = match title {
+                Title::Full => format!(" {}: no answer since {} ", target.name, text::clock(silence.since)),
+                Title::Short | Title::Least => {
+                    format!(" {} silent {} ", target.name, text::age(view.now, silence.since))
+                }
+            };
+            right.push(view.span(words, Role::Bad));
+        }
         if let Some(changed) = state.targets.values().filter_map(|t| t.changed.as_ref()).min_by_key(|c| c.since) {
             let since = text::age(view.now, changed.since);
-            let words =
-                format!(" CHANGED {since} by {}, {} undoes ", changed.by.name, view.key("restore").trim_matches('`'));
+            let key = view.key("restore");
+            let key = key.trim_matches('`');
+            let words = match title {
+                Title::Full => format!(" CHANGED {since} by {}, {key} undoes ", changed.by.name),
+                Title::Short | Title::Least => format!(" CHANGED {since}, {key} undoes "),
+            };
             right.push(view.span(words, Role::Changed));
         }
         if let Some(held) = &self.held {
@@ -103,17 +145,15 @@ impl App {
         if self.live.lost > 0 {
             right.push(Span::styled(format!(" {} messages lost ", self.live.lost), bar));
         }
-        if hidden > 0 {
+        if hidden > 0 && title != Title::Least {
             right.push(Span::styled(format!(" +{hidden} hidden "), bar));
         }
         match self.mode {
             Mode::Past => right.push(view.span(" PAST ", Role::Held)),
+            Mode::Live(ActorRole::Driver) if title == Title::Least => {}
             Mode::Live(role) => right.push(Span::styled(format!(" {} ", role_word(role)), bar)),
         }
-        let right = Line::from(right);
-        let right_width = (right.width() as u16).min(area.width);
-        buffer.set_line(area.x, area.y, &Line::from(left), area.width - right_width);
-        buffer.set_line(area.right() - right_width, area.y, &right, right_width);
+        right
     }
 
     fn draw_pane(&mut self, buffer: &mut Buffer, placed: &Placed) {
@@ -148,10 +188,21 @@ impl App {
                     view.span(clean(&hint), Role::Text),
                 ])
             }
+            None if self.silent_target().is_some() => {
+                let words = self.silent_target().map_or_else(String::new, |name| {
+                    format!("{name} does not answer: {} reads it anew and says whether it is down", view.key("probe"))
+                });
+                Line::from(vec![view.span("next: ", Role::Dim), view.span(words, Role::Text)])
+            }
             None if next.is_empty() => Line::default(),
             None => Line::from(vec![view.span("next: ", Role::Dim), view.span(next.to_owned(), Role::Text)]),
         };
         buffer.set_line(area.x, area.y, &line, area.width);
+    }
+
+    fn silent_target(&self) -> Option<&str> {
+        let targets = self.state.case.iter().flat_map(|c| &c.targets);
+        targets.map(|t| t.name.as_str()).find(|name| silence(&self.state, &self.live, name).is_some())
     }
 
     fn draw_keys(&self, buffer: &mut Buffer, area: Rect) {
@@ -184,6 +235,34 @@ impl App {
         }
         buffer.set_line(area.x, area.y, &Line::from(spans), area.width);
     }
+}
+
+/// How much of the title bar there is room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Title {
+    Full,
+    Short,
+    Least,
+}
+
+/// How long a leave that has ended is still spoken of, in seconds.
+const ENDED_S: i64 = 3600;
+
+/// `PRODUCTION`, and until when which of its targets may be changed; a target is named where there are several.
+fn production_words(state: &State, production: &[&str], now: Timestamp) -> String {
+    let mut words = vec!["PRODUCTION".to_owned()];
+    for name in production {
+        let Some(until) = state.targets.get(*name).and_then(|t| t.elevated_until) else { continue };
+        let name = if production.len() > 1 { format!("{name} ") } else { String::new() };
+        let at = until.strftime("%H:%M");
+        let over = now.duration_since(until).as_secs();
+        if over < 0 {
+            words.push(format!("{name}elevated until {at} UTC"));
+        } else if over < ENDED_S {
+            words.push(format!("{name}elevation ended {at} UTC"));
+        }
+    }
+    words.join(" ")
 }
 
 fn is_line(layer: &Layer) -> bool {

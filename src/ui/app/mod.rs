@@ -15,10 +15,11 @@ use jiff::Timestamp;
 
 use crate::engine::command::{Command, EndState};
 use crate::engine::diagnostic::{Diagnostic, Severity};
-use crate::engine::ids::{JobId, ProcedureId, TrialId};
+use crate::engine::ids::{JobId, ProcedureId, QueuedId, TrialId};
 use crate::engine::input::{ActorRole, JobOutcome};
 use crate::engine::live::Live;
 use crate::engine::procedure::Failure;
+use crate::engine::queue;
 use crate::engine::state::{ProcedureStatus, State};
 use crate::isolate::estimate::estimate;
 use crate::recall::transcript::Transcript;
@@ -306,9 +307,15 @@ impl App {
     pub fn run_line(&mut self, line: &str) -> Vec<Request> {
         let patches = self.selected_patches();
         let target = self.selected_target();
-        let job = self.selected_job();
-        let context =
-            Context { state: &self.state, derived: &self.derived, patches: &patches, target: target.as_deref(), job };
+        let (job, queued) = (self.selected_job(), self.selected_queued());
+        let context = Context {
+            state: &self.state,
+            derived: &self.derived,
+            patches: &patches,
+            target: target.as_deref(),
+            job,
+            queued,
+        };
         let action = action::parse(line, &context);
         match action {
             Ok(Action::Screen(screen)) => self.screen(screen),
@@ -363,6 +370,9 @@ impl App {
                     self.say(&format!("proposed to the driver: {}", command.spelling()), None);
                     return Request::Command(Command::Propose { command: Box::new(command) });
                 }
+                // What cannot begin beside the change that runs waits for it.
+                let waits = queue::must_wait(&self.state, &command);
+                let command = if waits { Command::Queue { command: Box::new(command) } } else { command };
                 self.sent(&command);
                 Request::Command(command)
             })
@@ -371,16 +381,7 @@ impl App {
 
     /// What a command that goes out means for the view.
     fn sent(&mut self, command: &Command) {
-        let plans = matches!(
-            command,
-            Command::Toggle { .. }
-                | Command::Restart { .. }
-                | Command::Stop { .. }
-                | Command::Restore { .. }
-                | Command::Approve { .. }
-                | Command::ChooseEndState { .. }
-        );
-        if plans {
+        if plans(command) {
             self.plans_awaited += 1;
             if self.held.is_some() {
                 let _ = self.thaw();
@@ -391,6 +392,10 @@ impl App {
             Command::Snapshot { name } => self.say(&format!("snapshot `{name}` taken"), None),
             Command::Confirm { procedure, .. } => self.say(&format!("{procedure} runs; the jobs show its steps"), None),
             Command::Discard { procedure } => self.say(&format!("{procedure} dropped; nothing was changed"), None),
+            Command::Queue { command } => self.say(
+                &format!("`{}` waits until the change that runs is over", command.spelling()),
+                Some("the jobs show it, and `c` on it there takes it out".into()),
+            ),
             other => self.say(&format!("asked: {}", other.spelling()), None),
         }
     }
@@ -450,7 +455,7 @@ impl App {
         let names: Vec<String> = self.layouts.iter().map(|l| l.name.clone()).collect();
         let patches = self.selected_patches();
         let target = self.selected_target();
-        let job = self.selected_job();
+        let (job, queued) = (self.selected_job(), self.selected_queued());
         if let Some(Layer::Palette(palette)) = self.layers.last_mut() {
             let context = Context {
                 state: &self.state,
@@ -458,6 +463,7 @@ impl App {
                 patches: &patches,
                 target: target.as_deref(),
                 job,
+                queued,
             };
             palette.refresh(&context, &names);
         }
@@ -513,6 +519,7 @@ impl App {
                 hint: refusal.failure.hint,
             });
         }
+        self.announce_queue(before);
         let ended: Vec<JobId> =
             before.jobs.values().filter(|j| j.outcome.is_none()).map(|j| j.id).filter(|id| self.is_over(*id)).collect();
         let started_and_ended =
@@ -534,6 +541,20 @@ impl App {
             }
         }
         requests
+    }
+
+    /// Says which waiting command was dropped; a plan of one that left without beginning comes no more.
+    fn announce_queue(&mut self, before: &State) {
+        let begun = |job: &JobId| self.state.queue.jobs.contains(job) && !before.queue.jobs.contains(job);
+        let begun = self.state.jobs.keys().any(begun);
+        let gone = before.queue.items.iter().filter(|q| !self.state.queue.items.iter().any(|now| now.id == q.id));
+        let never = gone.skip(usize::from(begun)).filter(|q| plans(&q.command)).count();
+        self.plans_awaited = self.plans_awaited.saturating_sub(never);
+        let dropped = self.state.queue.dropped.clone();
+        if let Some(dropped) = dropped.filter(|d| before.queue.dropped.as_ref().is_none_or(|b| b.seq != d.seq)) {
+            let message = format!("dropped `{}`, which waited: {}", dropped.command.spelling(), dropped.why);
+            self.fail(Failure::new(message).hint("ask for it anew"));
+        }
     }
 
     fn is_over(&self, id: JobId) -> bool {
@@ -605,6 +626,15 @@ impl App {
         key.strip_prefix('j').and_then(|n| n.parse().ok()).map(JobId)
     }
 
+    /// The waiting command that is selected, if the jobs have the focus.
+    fn selected_queued(&mut self) -> Option<QueuedId> {
+        if self.focus != PaneId::Jobs {
+            return None;
+        }
+        let key = self.with_list(PaneId::Jobs, |st, rows, _| st.list.selected_key(rows))?;
+        key.strip_prefix('q').and_then(|n| n.parse().ok()).map(QueuedId)
+    }
+
     /// The configuration as it is, if each patch has one level on all its targets.
     fn levels_now(&self) -> Option<EndState> {
         let mut levels: BTreeMap<String, String> = BTreeMap::new();
@@ -617,6 +647,20 @@ impl App {
             }
         }
         Some(EndState::Stated { levels })
+    }
+}
+
+/// Whether a command leads to a plan that is asked about.
+fn plans(command: &Command) -> bool {
+    match command {
+        Command::Toggle { .. }
+        | Command::Restart { .. }
+        | Command::Stop { .. }
+        | Command::Restore { .. }
+        | Command::Approve { .. }
+        | Command::ChooseEndState { .. } => true,
+        Command::Queue { command } => plans(command),
+        _ => false,
     }
 }
 

@@ -111,6 +111,7 @@ impl App {
                 }
             }
             Screen::Copy => return self.copy(),
+            Screen::Unfold => self.say("nothing is folded here", Some("the question about a change folds".into())),
             Screen::Scope => {
                 let st = self.panes.entry(PaneId::Recall).or_default();
                 st.scope_all = !st.scope_all;

@@ -1,6 +1,10 @@
 //! A planned change with the exact commands of each step, and the question whether to run it.
 //!
+//! What the steps run stands there at once; how they take the lease, check, prove and undo is folded until it is asked
+//! for, so that nothing long stands before what changes the server.
 //! It takes no answer before it was drawn once, so that a key typed for something else cannot be one.
+
+use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
@@ -10,8 +14,10 @@ use ratatui::text::Line;
 use super::{Outcome, Scroll, closes, frame, middle};
 use crate::engine::ids::ProcedureId;
 use crate::engine::procedure::Procedure;
+use crate::engine::state::Boot;
 use crate::ui::derived::level_of;
-use crate::ui::pane::jobs::step_lines;
+use crate::ui::keymap::{Key, Lookup};
+use crate::ui::pane::jobs::{folded_lines, step_lines};
 use crate::ui::pane::{View, fact, wrap_lines};
 use crate::ui::text;
 use crate::ui::theme::Role;
@@ -25,13 +31,21 @@ pub struct Confirm {
     name: Option<String>,
     typed: String,
     scroll: Scroll,
+    unfolded: bool,
     drawn: bool,
 }
 
 impl Confirm {
     /// The question about this change; `production` is the name to type, if the target is production.
     pub fn new(procedure: ProcedureId, production: Option<String>) -> Self {
-        Self { procedure, name: production, typed: String::new(), scroll: Scroll::default(), drawn: false }
+        Self {
+            procedure,
+            name: production,
+            typed: String::new(),
+            scroll: Scroll::default(),
+            unfolded: false,
+            drawn: false,
+        }
     }
 
     /// Whether a name must be typed.
@@ -54,6 +68,10 @@ impl Confirm {
             return Outcome::Discard(self.procedure);
         }
         if !self.drawn || view.state.procedures.get(&self.procedure).is_none() {
+            return Outcome::Stay;
+        }
+        if unfolds(event, view) {
+            self.unfolded = !self.unfolded;
             return Outcome::Stay;
         }
         let Some(name) = &self.name else {
@@ -91,7 +109,7 @@ impl Confirm {
         let Some(entry) = view.state.procedures.get(&self.procedure) else { return };
         let procedure = &entry.procedure;
         let width = area.width.saturating_sub(4).min(140);
-        let lines = wrap_lines(&lines(view, procedure), width.saturating_sub(4) as usize);
+        let lines = wrap_lines(&lines(view, procedure, self.unfolded), width.saturating_sub(4) as usize);
         let ask = 2;
         let height = (lines.len() as u16 + 2 + ask).min(area.height);
         let at = middle(area, width, height);
@@ -109,7 +127,7 @@ impl Confirm {
                 view.span("y", Role::Key),
                 view.span(" or ", Role::Text),
                 view.span("enter", Role::Key),
-                view.span(" runs exactly these commands, ", Role::Text),
+                view.span(" runs exactly these steps, ", Role::Text),
                 view.span("esc", Role::Key),
                 view.span(" drops the change", Role::Text),
             ],
@@ -118,7 +136,7 @@ impl Confirm {
     }
 }
 
-fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
+fn lines(view: &View<'_>, procedure: &Procedure, unfolded: bool) -> Vec<Line<'static>> {
     let target = view.state.case.as_ref().and_then(|c| c.target(&procedure.target));
     let host = target.map_or("unknown host", |t| t.host.as_str());
     let mut out = vec![fact(view, "acts on", format!("{} on {host}", procedure.target), Role::Strong)];
@@ -134,6 +152,10 @@ fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
         let role = if load.is_busy() { Role::Bad } else { Role::Text };
         out.push(fact(view, "load", format!("{load} when this was planned"), role));
     }
+    let names: Vec<&str> = procedure.steps.iter().map(|s| s.name.as_str()).collect();
+    if !names.is_empty() {
+        out.push(fact(view, "steps", names.join(", "), Role::Text));
+    }
     out.push(fact(view, "costs", cost(view, procedure), Role::Text));
     let undoable = procedure.steps.iter().filter(|s| s.undo.is_some()).count();
     let undo = format!(
@@ -143,16 +165,35 @@ fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
         view.key("restore")
     );
     out.push(fact(view, "undo", undo, Role::Text));
+    if let Some(minutes) = procedure.lease.as_ref().and_then(|l| l.minutes) {
+        let back = format!("the host puts it back by itself {minutes} min after the last session that keeps it");
+        out.push(fact(view, "way back", back, Role::Text));
+    }
     out.push(Line::default());
-    out.extend(step_lines(view, procedure));
+    if unfolded {
+        out.extend(step_lines(view, procedure));
+    } else {
+        let key = view.key("unfold");
+        out.extend(folded_lines(view, procedure, key.trim_matches('`')));
+    }
     out
 }
 
+/// Whether this is the key of the action `unfold`.
+fn unfolds(event: KeyEvent, view: &View<'_>) -> bool {
+    matches!(view.keys.lookup(&[Key::of(event)]), Lookup::Bound(binding) if binding.run == "unfold")
+}
+
 fn cost(view: &View<'_>, procedure: &Procedure) -> String {
-    let last = view.state.boots.values().rev().find(|b| b.proof.target == procedure.target);
+    // How long a server took that was merely met, nobody saw.
+    let ours = |b: &&Arc<Boot>| b.procedure.is_some() && b.proof.target == procedure.target;
+    let last = view.state.boots.values().rev().find(ours);
     let seconds = last.map(|b| b.proof.proven_at.duration_since(b.proof.started_at).as_secs().max(0));
     match seconds {
         Some(s) => format!("requests to {} fail until it is ready again; its last start took {s} s", procedure.target),
-        None => format!("requests to {} fail until it is ready again; how long is not known yet", procedure.target),
+        None => format!(
+            "requests to {} fail until it is ready again; how long is not known, no start of it was seen yet",
+            procedure.target
+        ),
     }
 }

@@ -1,11 +1,14 @@
-//! What runs now and how far it is; remote changes that wait, run, failed or were left half done.
+//! What runs now and how far it is; commands that wait; remote changes that wait, run, failed or were left half done.
 
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 
 use super::{Heading, View, fact};
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::{Action, Phase, Procedure, Step};
+use crate::engine::queue::Queued;
 use crate::engine::state::{Job, ProcedureState, ProcedureStatus, Proposal};
+use crate::serving::load_phase::{self, Loading};
+use crate::ui::derived::loading;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::progress;
@@ -17,6 +20,7 @@ const MAX_CHARS: usize = 4000;
 enum Entry<'a> {
     Proposal(&'a Proposal),
     Procedure(&'a ProcedureState),
+    Queued(&'a Queued),
     Job(&'a Job),
 }
 
@@ -33,6 +37,7 @@ impl<'a> Rows<'a> {
         entries.extend(view.state.proposals.values().filter(|p| p.approved.is_none()).map(Entry::Proposal));
         entries.extend(view.state.procedures.values().filter(|p| open(&p.status)).map(Entry::Procedure));
         entries.extend(view.state.jobs.values().filter(|j| j.outcome.is_none()).map(Entry::Job));
+        entries.extend(view.state.queue.items.iter().map(Entry::Queued));
         entries.extend(view.state.jobs.values().rev().filter(|j| j.outcome.is_some()).map(Entry::Job));
         Self { view, entries }
     }
@@ -52,6 +57,7 @@ impl Source for Rows<'_> {
         match &self.entries[i] {
             Entry::Proposal(p) => p.id.to_string(),
             Entry::Procedure(p) => p.procedure.id.to_string(),
+            Entry::Queued(q) => q.id.to_string(),
             Entry::Job(j) => j.id.to_string(),
         }
     }
@@ -94,6 +100,14 @@ impl Source for Rows<'_> {
                     Cell::of(now_words(p), Role::Dim),
                 ]
             }
+            Entry::Queued(q) => vec![
+                Cell::of(q.id.to_string(), Role::Dim),
+                Cell::of("queued", Role::Strong),
+                Cell::of("", Role::Dim),
+                Cell::of(text::age(self.view.now, q.at), Role::Dim),
+                Cell::plain(shown(&q.command.spelling())),
+                Cell::of(queued_words(q), Role::Dim),
+            ],
             Entry::Job(j) => job_cells(&self.view, j),
         }
     }
@@ -109,7 +123,12 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
         Some(JobOutcome::Lost) => ("lost", Role::Unknown),
     };
     let live = view.live.progress.get(&j.id).filter(|_| j.outcome.is_none());
+    let loads = loading_of(view, j);
     let bar = match live {
+        _ if loads.is_some() => match loads.and_then(|(_, l)| l.share()) {
+            Some(share) => progress(share.value(), 8, view.look.ascii),
+            None => String::new(),
+        },
         Some(p) => match p.total {
             Some(total) if total > 0 => progress(p.done as f64 / total as f64, 8, view.look.ascii),
             _ => format!("{} done", p.done),
@@ -118,6 +137,10 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
     };
     let now = match (&j.outcome, live) {
         (Some(JobOutcome::Failed { failure }), _) => shown(&failure.message),
+        _ if loads.is_some() => loads.map_or_else(String::new, |(target, l)| {
+            let left = l.left(&load_phase::earlier(view.state, target), view.now);
+            l.line(left)
+        }),
         (None, Some(p)) => {
             let count = p.total.map_or_else(String::new, |t| format!("{}/{t} ", p.done));
             let eta = p.eta_s.map_or_else(String::new, |s| {
@@ -139,6 +162,32 @@ fn job_cells(view: &View<'_>, j: &Job) -> Vec<Cell> {
     ]
 }
 
+/// How far the start is that a running job waits for.
+fn loading_of<'a>(view: &View<'a>, j: &Job) -> Option<(&'a str, &'a Loading)> {
+    let id = j.procedure.filter(|_| j.outcome.is_none())?;
+    let target = view.state.procedures.get(&id)?.procedure.target.as_str();
+    Some((target, loading(view.state, view.live, target)?))
+}
+
+/// The phases of a start that goes on, with what each took and what it took before.
+fn phase_lines(view: &View<'_>, target: &str, loads: &Loading) -> Vec<Line<'static>> {
+    let earlier = load_phase::earlier(view.state, target);
+    let times = loads.times();
+    let mut out = Vec::new();
+    for (i, begun) in loads.begun().iter().enumerate() {
+        let took = times.get(i).map_or_else(
+            || format!("since {}", text::age(view.now, begun.at)),
+            |(_, seconds)| format!("{seconds:.1} s"),
+        );
+        let nth = loads.begun().iter().take(i).filter(|b| b.phase == begun.phase).count();
+        let before = earlier.iter().filter(|(p, _)| *p == begun.phase).nth(nth);
+        let before = before.map_or_else(String::new, |(_, s)| format!(", {s:.1} s at the start before"));
+        out.push(fact(view, "phase", format!("{} {took}{before}", begun.phase.words()), Role::Text));
+    }
+    out.push(fact(view, "left", loads.left(&earlier, view.now).words(), Role::Text));
+    out
+}
+
 fn shown(text: &str) -> String {
     Untrusted::from(text).visible(MAX_CHARS)
 }
@@ -154,6 +203,10 @@ fn status_words(status: &ProcedureStatus) -> (&'static str, Role) {
         ProcedureStatus::Failed { .. } => ("FAILED", Role::Bad),
         ProcedureStatus::Discarded => ("discarded", Role::Dim),
     }
+}
+
+fn queued_words(q: &Queued) -> String {
+    q.after.map_or_else(|| "waits for the one before it".to_owned(), |id| format!("waits for {id}"))
 }
 
 fn now_words(p: &ProcedureState) -> String {
@@ -178,6 +231,10 @@ pub fn heading(view: &View<'_>) -> Heading {
     }
     if waiting > 0 {
         words.push(format!("{waiting} to confirm"));
+    }
+    let queued = view.state.queue.items.len();
+    if queued > 0 {
+        words.push(format!("{queued} queued"));
     }
     Heading { summary: words.join(", "), at: None, stale_after_s: None }
 }
@@ -206,6 +263,57 @@ pub fn step_lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> 
         out.extend(one_step(view, i, step));
     }
     out
+}
+
+/// The steps of a change with what each runs, word for word, but for the lease; how it is checked, proven and taken
+/// back is counted, and `key` shows it.
+pub fn folded_lines(view: &View<'_>, procedure: &Procedure, key: &str) -> Vec<Line<'static>> {
+    let mut out = Vec::new();
+    for (i, step) in procedure.steps.iter().enumerate() {
+        let head = view.span(format!("{}. {}", i + 1, shown(&step.name)), Role::Strong);
+        let all = [Some(&step.check), Some(&step.apply), Some(&step.proof), step.undo.as_ref()];
+        let count = |actions: &[Option<&Action>]| -> usize {
+            actions.iter().flatten().map(|action| action_lines(action).len()).sum()
+        };
+        if let Some(what) = lease_words(&step.name, &procedure.target) {
+            let lines = text::counted(count(&all), "line");
+            out.push(Line::from(vec![
+                head,
+                view.span(format!("  {what}"), Role::Text),
+                view.span(format!("  ({key}: {lines})"), Role::Dim),
+            ]));
+            continue;
+        }
+        let rest = [Some(&step.check), Some(&step.proof), step.undo.as_ref()];
+        let names: Vec<&str> = ["check", "proof", "undo"]
+            .into_iter()
+            .zip(rest)
+            .filter(|(_, action)| count(&[*action]) > 0)
+            .map(|(name, _)| name)
+            .collect();
+        let mut line = vec![head];
+        if !names.is_empty() {
+            let lines = text::counted(count(&rest), "line");
+            line.push(view.span(format!("  ({key}: {}, {lines})", names.join(", ")), Role::Dim));
+        }
+        out.push(Line::from(line));
+        let mut run = action_lines(&step.apply);
+        if run.is_empty() {
+            // A step that only waits and proves says for what.
+            run = action_lines(&step.proof);
+        }
+        out.extend(run.into_iter().map(|text| Line::from(vec![Span::raw("   "), view.span(text, Role::Text)])));
+    }
+    out
+}
+
+/// What a step about the lease does, in a few words; `None` for any other step.
+fn lease_words(step: &str, target: &str) -> Option<String> {
+    match step {
+        "lease" => Some(format!("reserves {target}, leaves its way back")),
+        "give-lease-back" => Some(format!("gives {target} free again")),
+        _ => None,
+    }
 }
 
 fn one_step(view: &View<'_>, i: usize, step: &Step) -> Vec<Line<'static>> {
@@ -284,6 +392,14 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         out.extend(step_lines(view, &p.procedure));
         return out;
     }
+    if let Some(q) = view.state.queue.items.iter().find(|q| q.id.to_string() == key) {
+        return vec![
+            fact(view, "queued", q.command.spelling(), Role::Strong),
+            fact(view, "by", shown(&q.by.name), Role::Text),
+            fact(view, "waits", format!("{}; it is dropped if that does not end well", queued_words(q)), Role::Text),
+            fact(view, "take out", format!("`:unqueue {}`, or {} here", q.id, view.key("cancel")), Role::Text),
+        ];
+    }
     let Some(j) = view.state.jobs.values().find(|j| j.id.to_string() == key) else { return Vec::new() };
     let cells = job_cells(view, j);
     let mut out = vec![
@@ -298,6 +414,9 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         && let Some(hint) = &failure.hint
     {
         out.push(fact(view, "hint", shown(hint), Role::Text));
+    }
+    if let Some((target, loads)) = loading_of(view, j) {
+        out.extend(phase_lines(view, target, loads));
     }
     if let Some(tokens) = view.live.tokens.get(&j.id) {
         let end: String = tokens.chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect();

@@ -8,8 +8,10 @@ use ratatui::text::{Line, Span};
 
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, split_bottom};
 use crate::engine::live::LinkState;
+use crate::serving::load_phase;
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, matters};
-use crate::ui::derived::proven_after_reading;
+use crate::ui::derived::{loading, proven_after_reading, silence};
+use crate::ui::live::Silence;
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::bar::sparkline;
@@ -203,7 +205,25 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
         let truth = state.and_then(|s| s.truth.as_ref());
         let mut spans = vec![view.span(text::fit(&target.name, 8), Role::Strong), Span::raw(" ")];
         let proven = proven_after_reading(view.state, &target.name);
+        let silent = silence(view.state, view.live, &target.name);
+        let loads = loading(view.state, view.live, &target.name);
         match truth {
+            _ if loads.is_some() => {
+                let words = loads.map_or_else(String::new, |l| {
+                    let left = l.left(&load_phase::earlier(view.state, &target.name), view.now);
+                    l.line(left)
+                });
+                spans.push(view.span(words, Role::Warn));
+            }
+            _ if silent.is_some() => {
+                let words = silent
+                    .as_ref()
+                    .map_or_else(String::new, |s| silence_words(s, truth.map(|t| t.at), view.now, narrow));
+                spans.push(view.span(words, Role::Bad));
+            }
+            _ if view.state.running_procedure(&target.name).is_some() => {
+                spans.push(view.span("being changed", Role::Warn));
+            }
             _ if proven.is_some() => {
                 let pid = proven.map_or(0, |b| b.proof.process.pid);
                 spans.push(view.span("started", Role::Good));
@@ -232,10 +252,15 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
                 .state
                 .boots
                 .get(&boot)
+                // Whether a silent server is still up is not known.
+                .filter(|_| silent.is_none())
                 .map_or(String::new(), |b| format!(" up {}", text::age(view.now, b.proof.started_at)));
             let words = if narrow { format!("  {boot}{up}") } else { format!("  boot {boot}{up}") };
             spans.push(view.span(words, Role::Text));
-        } else if truth.is_some_and(|t| t.status == ServerStatus::Ready) {
+        } else if truth.is_some_and(|t| t.status == ServerStatus::Ready)
+            && silent.is_none()
+            && view.state.running_procedure(&target.name).is_none()
+        {
             spans.push(view.span("  boot not proven", Role::Unknown));
         }
         if let Some(changed) = state.and_then(|s| s.changed.as_ref()) {
@@ -252,6 +277,17 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
         }
     }
     out
+}
+
+/// A server that does not answer, in words: since when and why, and how old the last reading is.
+fn silence_words(silence: &Silence, read: Option<Timestamp>, now: Timestamp, narrow: bool) -> String {
+    let since = text::clock(silence.since);
+    if narrow {
+        return format!("NO ANSWER {}", text::age(now, silence.since));
+    }
+    let why = Untrusted::from(silence.why.as_str()).visible(60);
+    let read = read.map_or_else(String::new, |at| format!(", read {} ago", text::age(now, at)));
+    format!("NO ANSWER since {since} ({why}){read}")
 }
 
 /// The link to the host of a target, in words.

@@ -257,7 +257,8 @@ fn boot(id: u64, target: &str, age: i64, indexer: &str) -> Arc<Boot> {
     Arc::new(Boot {
         id: BootId(id),
         seq: id * 10,
-        procedure: None,
+        // The first two were met as they ran, the others were started here.
+        procedure: (id > 2).then_some(ProcedureId(1)),
         proof: Arc::new(BootProof {
             target: target.into(),
             process: ProcessKey { pid: 4000 + id as u32, start_ticks: 99 },
