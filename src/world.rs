@@ -20,6 +20,8 @@ use crate::engine::live::{LinkState, Live};
 use crate::engine::procedure::{Failure, ProcessKey};
 use crate::engine::runtime::{EngineHandle, JobFuture, World};
 use crate::engine::state::State;
+use crate::patch;
+use crate::patch::import::ImportFrom;
 use crate::remote::host::{Hosts, reach_all};
 use crate::remote::lease::Owner;
 use crate::remote::machine::Machine;
@@ -86,6 +88,7 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
                 () = watched.follow(&context) => Ok(()),
             }
         }
+        JobSpec::ImportPatches { case, from } => import(&world, case.as_deref(), &from, &context).await,
         JobSpec::Micro { spec, device, checkpoint } => {
             micro(spec, device, checkpoint.map(PathBuf::from), &context).await
         }
@@ -167,6 +170,20 @@ async fn probe(
         }
         None => Ok(()),
     }
+}
+
+async fn import(
+    world: &RealWorld,
+    case: Option<&Case>,
+    from: &ImportFrom,
+    context: &JobContext,
+) -> Result<(), Failure> {
+    let read = patch::import::read(&world.hosts, case, from, context).await?;
+    for remark in read.remarks {
+        context.report(JobReport::Said(remark)).await.map_err(gone)?;
+    }
+    let entries = read.entries.into_iter().map(Arc::new).collect();
+    context.report(JobReport::PatchesRead { source: from.spelling(), entries }).await.map_err(gone)
 }
 
 async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, context: &JobContext) -> Result<(), Failure> {

@@ -193,8 +193,12 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         Command::Diff(args) => connect::diff::diff(context, args)?,
         Command::Truth(args) => connect::measure::truth(context, args)?,
         Command::Patches(args) => match (&args.case, &args.action) {
-            (Some(case), None) => connect::measure::patches(context, case, args.session)?,
-            _ => return Err(refusal(command)),
+            (Some(case), None) => connect::patches::table(context, case, args.session)?,
+            (_, Some(PatchesAction::Import(args))) => connect::patches::import(context, args)?,
+            (_, Some(PatchesAction::Explain { id, case, session })) => {
+                connect::patches::explain(context, id, case.as_deref(), session.as_deref())?
+            }
+            (None, None) => return Err(refusal(command)),
         },
         Command::Recall(args) if args.action.is_none() => connect::measure::recall(context, args)?,
         Command::Micro(args) => connect::measure::micro(context, args)?,
@@ -293,15 +297,6 @@ fn user_keys(context: &Context, as_markdown: bool) -> Result<Answer, Failed> {
 /// What is said about a command that is not connected.
 fn refusal(command: &Command) -> Failed {
     match command {
-        Command::Patches(args) => match &args.action {
-            Some(PatchesAction::Import { .. }) => {
-                refuse("turn a diff into patches", "write the `[[patch]]` entries by hand")
-            }
-            Some(PatchesAction::Explain { .. }) => {
-                refuse("work out risks", "the order of the patches in the case is the order of suspicion")
-            }
-            None => refuse("do this", "see `patchbench patches --help`"),
-        },
         Command::Recall(_) => {
             refuse("import a conversation", "run the suite of the case with `patchbench recall CASE`")
         }
@@ -400,8 +395,6 @@ mod tests {
     #[test]
     fn a_refusal_never_falls_through_to_the_vague_one() {
         for line in [
-            "patches import d",
-            "patches explain p",
             "recall import f",
             "replica list c",
             "reference record c",

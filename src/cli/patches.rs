@@ -1,27 +1,49 @@
-//! `patchbench patches`: the patches under suspicion with gate, state and risk, from the state.
+//! `patchbench patches` and `patches explain`: patches and factors under suspicion with gate, state and risk, from the
+//! state.
 //!
-//! Pure over `State`. Risk rules are not part of this version: a risk that was not worked out is `null`.
+//! Pure over `State`. Not responsible for the rules; see `patch::risk`.
 
 use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::case::{Case, Gate, LevelValue, Patch};
+use crate::case::{Gate, LevelValue};
 use crate::cli::answer::Answer;
 use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Number, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
-use crate::engine::diagnostic::{Diagnostic, Severity};
+use crate::config::nearest;
+use crate::engine::diagnostic::Diagnostic;
 use crate::engine::state::State;
 use crate::isolate::verdict::{Finding, SubjectKind};
+use crate::patch::case_text::case_text;
+use crate::patch::of_state;
+use crate::patch::risk::{self, Kind, Open, Ranked, Term, Tie, Tier};
+use crate::patch::state::Found;
+use crate::patch::types::Entry;
 
-/// The patches of a case.
+/// The patches of a case, and the factors beside them.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PatchesReport {
-    /// In case order.
+    /// The most suspect first.
     pub patches: Vec<PatchRow>,
+    /// Switches that need no restart, the most suspect first.
+    pub factors: Vec<FactorRow>,
+    /// Which of them have the same score, and what would separate them.
+    pub ties: Vec<Tie>,
+}
+
+/// One factor.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FactorRow {
+    /// Id.
+    pub id: String,
+    /// One line for people.
+    pub title: String,
+    /// The sum of its risk.
+    pub risk: RiskRow,
 }
 
 /// One patch.
@@ -41,8 +63,8 @@ pub struct PatchRow {
     pub suspect: String,
     /// Level on each target it is in.
     pub state: Vec<LevelRow>,
-    /// The sum of its risk; `null` where it was not worked out.
-    pub risk: Option<RiskRow>,
+    /// The sum of its risk.
+    pub risk: RiskRow,
     /// The newest verdict about it.
     pub verdict: Option<Finding>,
 }
@@ -56,42 +78,53 @@ pub struct LevelRow {
     pub level: Option<String>,
     /// Where it was read, or why it could not be.
     pub source: String,
+    /// Whether the patch acts there: `live`, `off`, `inert`, `set-but-not-read`, `not-imported` or `unknown`.
+    pub state: String,
+    /// Why, in one clause.
+    pub because: String,
 }
 
-/// A risk and what it is the sum of.
+/// A risk and what it is the sum of. It orders patches; it is no probability.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RiskRow {
     /// The sum.
     pub score: Number,
     /// Its class.
-    pub tier: RiskTier,
+    pub tier: Tier,
     /// The terms.
-    pub terms: Vec<RiskTerm>,
+    pub terms: Vec<Term>,
+    /// What is not known and would change the sum.
+    pub open: Vec<Open>,
 }
 
-/// Class of a risk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum RiskTier {
-    /// Look here last.
-    Low,
-    /// Look here.
-    Medium,
-    /// Look here first.
-    High,
-}
-
-/// One term of a risk.
+/// What was imported.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct RiskTerm {
-    /// Name of the rule.
-    pub rule: String,
-    /// What it adds.
-    pub weight: Number,
-    /// The fact it rests on.
-    pub fact: String,
-    /// Where the fact was read.
+pub struct ImportReport {
+    /// Where from, in one line.
     pub source: String,
+    /// The changes with everything that was read of them, in the order of the diff.
+    pub entries: Vec<Entry>,
+    /// Their risk, the most suspect first, with what is known of the deployment where a case was given.
+    pub patches: Vec<PatchRow>,
+    /// The entries as text for a case file.
+    pub case_text: String,
+}
+
+impl Report for ImportReport {
+    const NAME: &'static str = "patches-import";
+}
+
+/// The sum behind one risk.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ExplainReport {
+    /// What it is about; `null` where nothing of that id is known.
+    pub subject: Option<Ranked>,
+    /// The ties that it is in.
+    pub ties: Vec<Tie>,
+}
+
+impl Report for ExplainReport {
+    const NAME: &'static str = "explain";
 }
 
 impl Report for PatchesReport {
@@ -100,24 +133,23 @@ impl Report for PatchesReport {
 
 /// The patches of the session's case, with the levels that its targets run with.
 pub fn patches_report(state: &State) -> PatchesReport {
-    let Some(case) = state.case.as_deref() else { return PatchesReport { patches: Vec::new() } };
-    PatchesReport { patches: case.patches.iter().map(|patch| row(state, case, patch)).collect() }
+    let ranked = of_state::ranked(state);
+    let entries = entries(state);
+    let of_kind = |kind| ranked.iter().filter(move |r| r.kind == kind);
+    PatchesReport {
+        patches: of_kind(Kind::Patch).map(|one| row(state, &entries, one)).collect(),
+        factors: of_kind(Kind::Factor)
+            .map(|one| FactorRow { id: one.id.clone(), title: one.title.clone(), risk: risk_row(one) })
+            .collect(),
+        ties: risk::ties(&ranked),
+    }
 }
 
 /// Answers `patches` once the case is open and its targets were probed.
 pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = patches_report(state);
     let text = text(&report, style);
-    let unrated = Diagnostic {
-        severity: Severity::Info,
-        code: "risk-not-rated".into(),
-        message: "risks are not worked out in this version; the order is that of the case file".into(),
-        place: None,
-        hint: None,
-    };
-    let mut answer = Answer::new(&report, Status::Done, text)
-        .diagnostics(state.diagnostics.iter().cloned())
-        .diagnostics(report.patches.iter().any(|p| p.risk.is_none()).then_some(unrated));
+    let mut answer = Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned());
     if state.case.is_none() {
         answer.status = Status::Usage;
         answer = answer.error(ErrorCode::Case, "no case is open", None);
@@ -128,62 +160,159 @@ pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     }
 }
 
+/// How an import is shown to people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportForm {
+    /// As a table.
+    Table,
+    /// As text for a case file.
+    Case,
+}
+
+/// Answers `patches import SOURCE`.
+pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&Path>, style: Style) -> Answer {
+    let all: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
+    let mut report = patches_report(state);
+    let is_imported =
+        |row: &PatchRow| entries(state).iter().any(|e| e.id == row.id && all.iter().any(|a| a.files == e.files));
+    report.patches.retain(is_imported);
+    report.factors.clear();
+    let case_text = case_text(&all);
+    let text = match form {
+        ImportForm::Table => text(&report, style),
+        ImportForm::Case => case_text.clone(),
+    };
+    let report = ImportReport { source: source.to_owned(), entries: all, patches: report.patches, case_text };
+    let nothing = report.entries.is_empty().then(|| {
+        Diagnostic::warning("no-changes", format!("`{source}` holds no change that could be read"))
+            .hint("name a diff file, or a range of commits as `A..B`")
+    });
+    let answer =
+        Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned()).diagnostics(nothing);
+    match session {
+        Some(path) => answer.session(path),
+        None => answer,
+    }
+}
+
+/// Answers `patches explain ID`.
+pub fn explain(state: &State, id: &str, session: Option<&Path>) -> Answer {
+    let ranked = of_state::ranked(state);
+    let subject = ranked.iter().find(|r| r.id == id).cloned();
+    let ties: Vec<Tie> = risk::ties(&ranked).into_iter().filter(|t| t.above == id || t.below == id).collect();
+    let text = subject.as_ref().map_or_else(String::new, |one| risk::explain(one, &ties));
+    let report = ExplainReport { subject, ties };
+    let mut answer = Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned());
+    if report.subject.is_none() {
+        let near = nearest(id, ranked.iter().map(|r| r.id.as_str()));
+        let hint = near.map_or_else(
+            || "`patchbench patches CASE` lists them".to_owned(),
+            |near| format!("did you mean `{near}`?"),
+        );
+        answer.status = Status::Usage;
+        answer = answer.error(ErrorCode::Usage, format!("there is no patch or factor `{id}`"), Some(hint));
+    }
+    match session {
+        Some(path) => answer.session(path),
+        None => answer,
+    }
+}
+
 /// The table for people.
 pub fn text(report: &PatchesReport, style: Style) -> String {
     if report.patches.is_empty() {
-        return "the case names no patches".to_owned();
+        return "no patches are known".to_owned();
     }
-    let rows: Vec<Vec<Cell>> = report.patches.iter().map(cells).collect();
-    table(&["patch", "gate", "phases", "state", "risk", "verdict", "title"], &[], &rows, style)
+    let rows: Vec<Vec<Cell>> =
+        report.patches.iter().map(cells).chain(report.factors.iter().map(factor_cells)).collect();
+    table(&["patch", "risk", "gate", "phases", "state", "verdict", "title"], &[], &rows, style)
 }
 
-fn row(state: &State, case: &Case, patch: &Patch) -> PatchRow {
-    let level = |target: &crate::case::Target| {
-        let truth = state.targets.get(&target.name).and_then(|t| t.truth.as_deref());
+fn risk_row(ranked: &Ranked) -> RiskRow {
+    RiskRow { score: Number(ranked.score), tier: ranked.tier, terms: ranked.terms.clone(), open: ranked.open.clone() }
+}
+
+fn entries(state: &State) -> Vec<Entry> {
+    match state.case.as_deref() {
+        Some(case) => of_state::entries(state, case),
+        None => state.entries.iter().map(|e| Entry::clone(e)).collect(),
+    }
+}
+
+fn row(state: &State, entries: &[Entry], ranked: &Ranked) -> PatchRow {
+    let patch = state.case.as_deref().and_then(|c| c.patch(&ranked.id));
+    let level = |found: &Found| {
+        let truth = state.targets.get(&found.target).and_then(|t| t.truth.as_deref());
         let source = match truth {
             None => "not read yet".to_owned(),
-            Some(t) => t.level_sources.get(&patch.id).cloned().unwrap_or_else(|| "no reader for this gate".to_owned()),
+            Some(t) => t.level_sources.get(&ranked.id).cloned().unwrap_or_else(|| "no reader for this gate".to_owned()),
         };
         LevelRow {
-            target: target.name.clone(),
-            level: truth.and_then(|t| t.levels.get(&patch.id).cloned().flatten()),
+            target: found.target.clone(),
+            level: truth.and_then(|t| t.levels.get(&ranked.id).cloned().flatten()),
             source,
+            state: found.state.word().to_owned(),
+            because: found.because.clone(),
         }
     };
-    let is_about = |s: &crate::isolate::verdict::Subject| s.kind == SubjectKind::Patch && s.id == patch.id;
+    let entry = entries.iter().find(|e| e.id == ranked.id);
+    let is_about = |s: &crate::isolate::verdict::Subject| s.kind == SubjectKind::Patch && s.id == ranked.id;
+    let phases = entry.iter().flat_map(|e| e.phases.keys()).map(|p| p.word().to_owned()).collect();
     PatchRow {
-        id: patch.id.clone(),
-        title: patch.title.clone(),
-        site: patch.site.clone(),
-        gate: patch.gate.clone(),
-        phases: patch.phases.clone(),
-        suspect: patch.suspect.clone(),
-        state: patch.targets_in(case).map(level).collect(),
-        risk: None,
-        verdict: state.verdicts.iter().find(|v| is_about(&v.subject)).map(|v| v.verdict),
+        id: ranked.id.clone(),
+        title: ranked.title.clone(),
+        site: patch.and_then(|p| p.site.clone()).or_else(|| Some(entry?.files.first()?.path.clone())),
+        gate: patch.map_or(Gate::None, |p| p.gate.clone()),
+        phases: patch.map_or(phases, |p| p.phases.clone()),
+        suspect: patch.map_or_else(String::new, |p| p.suspect.clone()),
+        state: ranked.states.iter().map(level).collect(),
+        risk: risk_row(ranked),
+        verdict: state.verdicts.iter().rfind(|v| is_about(&v.subject)).map(|v| v.verdict),
     }
+}
+
+fn risk_cell(risk: &RiskRow) -> Cell {
+    let mark = match risk.tier {
+        Tier::High => Mark::Bad,
+        Tier::Medium => Mark::Warning,
+        Tier::Low => Mark::Dim,
+    };
+    Cell::marked(format!("{} {:+.1}", risk.tier.word(), risk.score.0), mark)
 }
 
 fn cells(patch: &PatchRow) -> Vec<Cell> {
-    let state = patch.state.iter().map(|s| format!("{}={}", s.target, s.level.as_deref().unwrap_or("?")));
+    let state = patch.state.iter().map(|s| {
+        let level = s.level.as_deref().unwrap_or("?");
+        // That a patch that is off is off needs no second word.
+        let more = if matches!((level, s.state.as_str()), ("off", "off") | ("on", "live")) { "" } else { &s.state };
+        format!("{}={level}{}{more}", s.target, if more.is_empty() { "" } else { " " })
+    });
     let verdict = match patch.verdict {
         None => Cell::marked("-", Mark::Dim),
         Some(Finding::Guilty) => Cell::marked("guilty", Mark::Bad),
         Some(Finding::Acquitted) => Cell::marked("acquitted", Mark::Good),
         Some(other) => Cell::marked(other.word(), Mark::Warning),
     };
-    let risk = match &patch.risk {
-        None => Cell::marked("not rated", Mark::Dim),
-        Some(risk) => format!("{:.1}", risk.score.0).into(),
-    };
     vec![
         patch.id.clone().into(),
+        risk_cell(&patch.risk),
         gate_text(&patch.gate).into(),
         patch.phases.join(",").into(),
         state.collect::<Vec<_>>().join(" ").into(),
-        risk,
         verdict,
         Cell::marked(patch.title.clone(), Mark::Dim),
+    ]
+}
+
+fn factor_cells(factor: &FactorRow) -> Vec<Cell> {
+    vec![
+        factor.id.clone().into(),
+        risk_cell(&factor.risk),
+        Cell::marked("no restart", Mark::Dim),
+        "".into(),
+        "".into(),
+        Cell::marked("-", Mark::Dim),
+        Cell::marked(factor.title.clone(), Mark::Dim),
     ]
 }
 
@@ -210,7 +339,11 @@ mod tests {
     fn an_unread_level_is_null_with_its_reason() {
         let report = patches_report(&fixture::full_state());
         let mhc = report.patches.iter().find(|p| p.id == "mhc-bf16").unwrap();
-        assert_eq!(mhc.state[0], LevelRow { target: "server".into(), level: None, source: "permission denied".into() });
+        let state = &mhc.state[0];
+        assert_eq!(
+            (state.level.as_deref(), state.source.as_str(), state.state.as_str()),
+            (None, "permission denied", "unknown")
+        );
         assert_eq!(mhc.verdict, Some(Finding::Acquitted));
     }
 
@@ -223,17 +356,27 @@ mod tests {
 
     #[test]
     fn text_shows_an_unknown_level_as_a_question_mark() {
-        insta::assert_snapshot!(text(&patches_report(&fixture::full_state()), Style::PLAIN), @r#"
-        patch           gate                     phases         state      risk       verdict    title
-        triton-indexer  TRITON off=(unset) on=1  extend,decode  server=on  not rated  guilty     patch triton-indexer
-        mhc-bf16        MHC off=(unset) on=1     extend,decode  server=?   not rated  acquitted  patch mhc-bf16
-        "#);
+        insta::assert_snapshot!(text(&patches_report(&fixture::full_state()), Style::PLAIN), @"");
     }
 
     #[test]
-    fn an_unrated_risk_is_said() {
-        let answer = answer(&fixture::full_state(), None, Style::PLAIN);
-        assert!(answer.diagnostics.iter().any(|d| d.code == "risk-not-rated"));
-        assert!(answer.body["patches"][0]["risk"].is_null());
+    fn the_terms_of_a_risk_add_up_to_its_score() {
+        let report = patches_report(&fixture::full_state());
+        let risks = report.patches.iter().map(|p| &p.risk).chain(report.factors.iter().map(|f| &f.risk));
+        for risk in risks {
+            let sum: f64 = risk.terms.iter().map(|t| t.weight).sum();
+            assert!((sum - risk.score.0).abs() < 1e-9, "{risk:#?}");
+            assert!(risk.terms.iter().all(|t| !t.fact.is_empty() && !t.source.is_empty()), "{risk:#?}");
+        }
+    }
+
+    #[test]
+    fn the_sum_behind_a_risk_is_explained() {
+        let answer = explain(&fixture::full_state(), "triton-indexer", None);
+        assert_eq!(answer.status, Status::Done);
+        assert!(answer.text.contains("patch triton-indexer: high") && answer.text.contains("sum"), "{}", answer.text);
+        let wrong = explain(&fixture::full_state(), "triton-indexr", None);
+        assert_eq!(wrong.status, Status::Usage);
+        assert_eq!(wrong.error.and_then(|e| e.hint).as_deref(), Some("did you mean `triton-indexer`?"));
     }
 }

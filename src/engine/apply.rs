@@ -127,6 +127,16 @@ impl State {
                 self.trials.push_back(TrialEntry { seq: event.seq, trial: trial.clone() });
             }
             Happened::WindowMeasured { window } => self.windows.push_back(window.clone()),
+            Happened::PatchesImported { entries, .. } => {
+                for entry in entries {
+                    match self.entries.iter().position(|e| e.id == entry.id) {
+                        Some(place) => {
+                            self.entries.set(place, entry.clone());
+                        }
+                        None => self.entries.push_back(entry.clone()),
+                    }
+                }
+            }
             Happened::MicroMeasured { report } => self.micro.push_back(report.clone()),
             Happened::SearchMoved { search } => self.search = Some(search.clone()),
             Happened::SymptomMeasured { symptom } => self.symptom = Some(symptom.clone()),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 use crate::engine::ids::{JobId, ProcedureId, ProposalId, QueuedId};
+use crate::patch::import::ImportFrom;
 use crate::recall::trial::ProbeForm;
 
 /// A wish of the driver, or through a proposal of a watcher.
@@ -82,6 +83,11 @@ pub enum Command {
     Recall {
         /// What to run.
         plan: RecallPlan,
+    },
+    /// Read changes of the fork into the inventory of patches.
+    ImportPatches {
+        /// Where from.
+        from: ImportFrom,
     },
     /// Run a microtest.
     Micro {
@@ -200,6 +206,7 @@ impl Command {
                 let lengths: Vec<_> = plan.lengths.iter().map(ToString::to_string).collect();
                 format!("recall --lengths {} --repeats {}", lengths.join(","), plan.repeats)
             }
+            Self::ImportPatches { from } => format!("import-patches {}", from.spelling()),
             Self::Micro { spec, device, .. } => format!("micro {spec} --device {device}"),
             Self::Isolate { patches } => join("isolate", (!patches.is_empty()).then(|| patches.join(",")).as_deref()),
             Self::StopIsolation => "stop-isolation".into(),

@@ -106,6 +106,10 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             _ => return Err(Failure::new(format!("there is nothing of {procedure} to take back"))),
         },
         Command::Recall { plan } => recall(turn, command, plan)?,
+        Command::ImportPatches { from } => {
+            let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
+            turn.start(command.spelling(), Some(command), spec);
+        }
         Command::Micro { spec, device, checkpoint } => {
             let spec = JobSpec::Micro { spec: spec.clone(), device: device.clone(), checkpoint: checkpoint.clone() };
             turn.start(command.spelling(), Some(command), spec);

@@ -6,6 +6,7 @@ use crate::case::Case;
 use crate::engine::command::RecallPlan;
 use crate::engine::ids::{BootId, JobId};
 use crate::engine::procedure::{Phase, Procedure, ProcessKey};
+use crate::patch::import::ImportFrom;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -69,6 +70,13 @@ pub enum JobSpec {
         processes: Vec<(String, ProcessKey)>,
         /// Levels read back at those boots, for each `patch@target`.
         arm: BTreeMap<String, String>,
+    },
+    /// Read changes of the fork.
+    ImportPatches {
+        /// The case, if one is open.
+        case: Option<Arc<Case>>,
+        /// Where from.
+        from: ImportFrom,
     },
     /// Run a microtest.
     Micro {

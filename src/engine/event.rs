@@ -18,6 +18,7 @@ use crate::engine::queue::Unqueued;
 use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
+use crate::patch::types::Entry;
 use crate::recall::trial::Trial;
 use crate::recall::window::LoadWindow;
 use crate::truth::TargetTruth;
@@ -162,6 +163,13 @@ pub enum Happened {
     MicroMeasured {
         /// The result.
         report: Arc<MicroReport>,
+    },
+    /// Changes of the fork were read into the inventory.
+    PatchesImported {
+        /// Where from, in one line.
+        source: String,
+        /// The patches; one of an id that was imported before takes its place.
+        entries: Vec<Arc<Entry>>,
     },
     /// The search began, moved on, or ended.
     SearchMoved {

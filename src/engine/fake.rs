@@ -85,7 +85,7 @@ async fn run(world: &FakeWorld, spec: JobSpec, context: &JobContext) -> Result<(
             }
             Ok(())
         }
-        JobSpec::Micro { .. } => Ok(()),
+        JobSpec::Micro { .. } | JobSpec::ImportPatches { .. } => Ok(()),
     }
 }
 

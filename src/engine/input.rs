@@ -11,6 +11,7 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::ids::{InputId, JobId, ProcedureId};
 use crate::engine::procedure::{BootProof, Evidence, Failure, Phase, Procedure};
 use crate::kernel::report::MicroReport;
+use crate::patch::types::Entry;
 use crate::recall::trial::Trial;
 use crate::recall::window::LoadWindow;
 use crate::truth::TargetTruth;
@@ -126,6 +127,13 @@ pub enum JobReport {
     WindowDone(Arc<LoadWindow>),
     /// What a job found that is worth saying, without ending it.
     Said(Diagnostic),
+    /// Changes of the fork were read.
+    PatchesRead {
+        /// Where from, in one line.
+        source: String,
+        /// The patches.
+        entries: Vec<Arc<Entry>>,
+    },
     /// A microtest ended.
     MicroDone(Arc<MicroReport>),
     /// The job ended.

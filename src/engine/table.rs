@@ -65,6 +65,7 @@ pub const TABLE: &[Entry] = &[
     change("restore", &["[TARGET]"], &["U"], "put a target, or all, back to its own configuration"),
     change("elevate", &["TARGET", "MIN"], &[], "allow changes of a production target for so many minutes"),
     ui("recall", &["[--lengths N,…]", "[--repeats N]"], &["r"], "run recall trials against the servers as they are"),
+    ui("import-patches", &["FILE|RANGE", "[TARGET]"], &[], "read a diff, or commits of a checkout, into the patches"),
     ui("micro", &["[SPEC]", "[--device DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
     change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),
     ui("stop-isolation", &[], &[], "stop the search; trials and verdicts so far stay"),

@@ -59,6 +59,9 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         }
         Happened::TrialRecorded { trial } => (describe_trial(trial), Mark::Plain),
         Happened::WindowMeasured { window } => (window.line(), Mark::Plain),
+        Happened::PatchesImported { source, entries } => {
+            (format!("{} patches read from {source}", entries.len()), Mark::Plain)
+        }
         Happened::MicroMeasured { report } => {
             let classes: Vec<_> =
                 report.verdicts.iter().map(|v| format!("{} {}", v.candidate, v.class.word())).collect();

@@ -161,6 +161,9 @@ fn take_report(turn: &mut Turn, report: &JobReport) {
             turn.record(Happened::TrialRecorded { trial: trial.into() });
         }
         JobReport::WindowDone(window) => turn.record(Happened::WindowMeasured { window: window.clone() }),
+        JobReport::PatchesRead { source, entries } => {
+            turn.record(Happened::PatchesImported { source: source.clone(), entries: entries.clone() });
+        }
         JobReport::MicroDone(report) => turn.record(Happened::MicroMeasured { report: report.clone() }),
         JobReport::Said(diagnostic) => turn.record(Happened::Said { diagnostic: diagnostic.clone() }),
         JobReport::Ended { job, outcome } => {

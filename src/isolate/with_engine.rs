@@ -77,7 +77,7 @@ impl Engine {
                     }
                 }
             }
-            JobSpec::Micro { .. } => return JobOutcome::Cancelled,
+            JobSpec::Micro { .. } | JobSpec::ImportPatches { .. } => return JobOutcome::Cancelled,
         }
         JobOutcome::Done
     }

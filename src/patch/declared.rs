@@ -95,7 +95,7 @@ pub fn entry(declared: &Declared) -> (Entry, Vec<String>) {
     let entry = Entry {
         id: declared.id.clone(),
         title: declared.title.clone(),
-        origin: Origin::Hunks { path: path.clone(), symbol: None },
+        origin: Origin::Hunks { path: path.clone(), symbol: None, commit: None },
         files: declared.site.iter().map(|_| FileTouch { path: path.clone(), how: Touch::Modified }).collect(),
         symbols: Vec::new(),
         gates: gate.into_iter().collect(),

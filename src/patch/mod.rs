@@ -1,8 +1,15 @@
 //! The changes of a fork: read from diffs, commits and installed files, and weighed by named rules.
 
 pub mod belief;
+pub mod case_text;
 pub mod context;
 pub mod declared;
+pub mod diff;
+pub mod facts;
+pub mod gates;
+pub mod import;
+pub mod inventory;
+pub mod language;
 pub mod of_state;
 pub mod phases;
 pub mod risk;

@@ -9,7 +9,7 @@ use super::context::{
     SymptomKind, Value,
 };
 use super::declared::{self, Declared};
-use super::risk::{self, Ranked};
+use super::risk::{self, Kind, Ranked};
 use super::types::{Entry, Phase, Place};
 use crate::case::{Case, Gate, Patch, Role, ServingEngine, Target};
 use crate::engine::state::State;
@@ -18,9 +18,14 @@ use crate::recall::trial::Outcome;
 use crate::truth::knowledge::{self, Standing};
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, TargetTruth, flags, imports};
 
-/// Patches and factors of a session, the most suspect first; empty where no case is open.
+/// Patches and factors of a session, the most suspect first; without a case, what was imported is weighed alone.
 pub fn ranked(state: &State) -> Vec<Ranked> {
-    let Some(case) = state.case.as_deref() else { return Vec::new() };
+    let Some(case) = state.case.as_deref() else {
+        let entries: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
+        let mut alone = risk::rank(&entries, &Scene::default(), &BTreeMap::new());
+        alone.retain(|r| r.kind == Kind::Patch);
+        return alone;
+    };
     risk::rank(&entries(state, case), &scene(state, case), &notes(state, case))
 }
 

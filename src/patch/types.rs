@@ -75,6 +75,13 @@ pub enum Origin {
         path: String,
         /// The function; `None` where the hunks lie in none or in several.
         symbol: Option<String>,
+        /// Whole hash of the commit that they were split from.
+        commit: Option<String>,
+    },
+    /// Several, which somebody put together.
+    Several {
+        /// Each of them, none of which is itself such.
+        parts: Vec<Origin>,
     },
     /// An installed file that differs from the hash that its wheel recorded.
     Record {
@@ -109,6 +116,11 @@ pub enum Touch {
         /// Path before.
         from: String,
     },
+    /// It was made from another that is still there, and maybe has other lines.
+    Copied {
+        /// Path of the other.
+        from: String,
+    },
     /// Only its mode was changed.
     Mode {
         /// Octal, as git writes it.
@@ -118,6 +130,8 @@ pub enum Touch {
     },
     /// It is not text: what changed is unknown.
     Binary,
+    /// A merge shows it against several parents: what it changes is not read.
+    Combined,
 }
 
 /// A read of a switch in the source.
@@ -183,6 +197,20 @@ pub enum Phase {
     Transfer,
     /// Tokens become an answer.
     Parse,
+}
+
+impl Phase {
+    /// The phase in one word, as in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Template => "template",
+            Self::Extend => "extend",
+            Self::Decode => "decode",
+            Self::Transfer => "transfer",
+            Self::Parse => "parse",
+        }
+    }
 }
 
 /// A value type that took the place of another.

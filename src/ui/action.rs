@@ -11,6 +11,7 @@ use crate::engine::ids::{JobId, ProcedureId, ProposalId, QueuedId};
 use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::table;
+use crate::patch::import::ImportFrom;
 use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
@@ -135,6 +136,7 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "elevate" => vec![elevate(&args, context, entry)?],
         "probe" => vec![Command::Probe { target: known_target(args.first(), context)? }],
         "recall" => vec![Command::Recall { plan: recall_plan(&args, context)? }],
+        "import-patches" => vec![Command::ImportPatches { from: import_from(&args)? }],
         "micro" => micro(&args, context)?,
         "isolate" => vec![Command::Isolate { patches: isolate_patches(rest, context)? }],
         "stop-isolation" => vec![Command::StopIsolation],
@@ -291,6 +293,19 @@ fn next_level(state: &State, case: &Case, patch: &Patch, only: Option<&str>) -> 
     Ok(match now.and_then(|n| names.iter().position(|l| *l == n)) {
         Some(i) => names[(i + 1) % names.len()].to_owned(),
         None => patch.innocent_level().unwrap_or(names[0]).to_owned(),
+    })
+}
+
+/// A word that looks like a range is one; anything else is a file.
+fn import_from(args: &[&str]) -> Result<ImportFrom, Failure> {
+    let Some(source) = args.first() else {
+        return Err(Failure::new("`import-patches` needs a diff file or a range of commits"));
+    };
+    let target = args.get(1).map(|t| (*t).to_owned());
+    Ok(if source.contains("..") && !source.contains('/') || target.is_some() {
+        ImportFrom::Range { target, folder: None, range: (*source).to_owned() }
+    } else {
+        ImportFrom::File { path: (*source).to_owned(), tree: None }
     })
 }
 

@@ -5,9 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::engine::ids::BootId;
 use crate::engine::state::{Boot, State, TrialEntry};
 use crate::isolate::estimate::estimate;
+use crate::isolate::verdict::{Finding, Symptom};
+use crate::patch::of_state;
+use crate::patch::risk::{Kind, Ranked, Tier};
 use crate::recall::diagnosis::diagnosis;
 use crate::recall::matrix::{Counts, depth_permille};
 use crate::recall::trial::{ProbeForm, Trial};
@@ -109,12 +114,39 @@ pub fn arm_key<'a>(state: &State, key: &'a str) -> &'a str {
 /// A cell of the matrix: form, length, depth in thousandths.
 pub type CellKey = (ProbeForm, u32, u32);
 
+/// What a ranking rests on, told apart cheaply.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Weighed {
+    case: Option<String>,
+    truths: Vec<Option<Timestamp>>,
+    verdicts: Vec<(String, Finding, usize)>,
+    counts: [usize; 3],
+    symptom: Option<Symptom>,
+}
+
+impl Weighed {
+    fn of(state: &State) -> Self {
+        Self {
+            case: state.case.as_ref().map(|c| c.name.clone()),
+            truths: state.targets.values().map(|t| t.truth.as_ref().map(|t| t.at)).collect(),
+            verdicts: state.verdicts.iter().map(|v| (v.subject.id.clone(), v.verdict, v.evidence.len())).collect(),
+            // The longest prompt that failed changes seldom, and each trial would make the ranking anew.
+            counts: [state.micro.len(), state.entries.len(), state.trials.len() / 32],
+            symptom: state.symptom.clone(),
+        }
+    }
+}
+
 /// The counts.
 #[derive(Clone, Debug, Default)]
 pub struct Derived {
     seen: usize,
     running: BTreeSet<BootId>,
     last: Option<Arc<Trial>>,
+    /// Patches and factors, the most suspect first.
+    pub ranked: Vec<Ranked>,
+    /// What the ranking was made of.
+    ranked_of: Weighed,
     /// By patch and level, whatever the other patches were.
     pub levels: BTreeMap<(String, String), Count>,
     /// By arm, in the order in which arms were first met.
@@ -149,6 +181,13 @@ impl Derived {
             let trials = state.trials.iter().filter(met).map(|t| &*t.trial);
             self.remarks = diagnosis(trials).into_iter().map(|r| r.text).collect();
             self.running = running;
+        }
+        let weighed = Weighed::of(state);
+        if self.ranked_of != weighed {
+            self.ranked = of_state::ranked(state);
+            // Factors of which nothing is suspected must not stand between the patches.
+            self.ranked.sort_by_key(|r| r.kind == Kind::Factor && r.tier == Tier::Low);
+            self.ranked_of = weighed;
         }
         self.search = state.search.as_ref().filter(|s| s.is_active()).map(|s| {
             let left = estimate(state);

@@ -20,6 +20,7 @@ mod replay;
 mod sample;
 #[cfg(feature = "tui")]
 mod screens;
+mod sglang_wheels;
 mod ssh;
 mod systemd_host;
 mod tidy;

@@ -261,15 +261,37 @@ pub struct PatchesArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum PatchesAction {
     /// Turn a diff into patch entries
-    Import {
-        /// A diff file, or a revision range
-        source: String,
-    },
-    /// Show the sum behind a risk
+    Import(ImportArgs),
+    /// Show the sum behind a risk, term by term
     Explain {
-        /// Patch id
+        /// Id of a patch or factor
         id: String,
+        /// Case file, whose targets are read; without one, the newest session that knows the id
+        #[arg(long, value_name = "CASE", conflicts_with = "session")]
+        case: Option<PathBuf>,
+        /// Session, by name or folder
+        #[arg(long, value_name = "SESSION")]
+        session: Option<String>,
     },
+}
+
+/// Arguments of `patches import`.
+#[derive(Clone, Debug, Args)]
+pub struct ImportArgs {
+    /// A diff file, or a range of commits as git reads it, such as `upstream/main..HEAD`
+    pub source: String,
+    /// Checkout of the range, or the tree that the diff leads to; default: the target's, or the current folder
+    #[arg(long, value_name = "FOLDER")]
+    pub checkout: Option<PathBuf>,
+    /// Case file: its targets are read, and what is imported is kept with the session
+    #[arg(long, value_name = "CASE")]
+    pub case: Option<PathBuf>,
+    /// Target on whose host the checkout is; git only reads there
+    #[arg(long, value_name = "TARGET", requires = "case")]
+    pub target: Option<String>,
+    /// Print `[[patch]]` entries for a case file instead of the table
+    #[arg(long)]
+    pub toml: bool,
 }
 
 /// Arguments of `recall`.

@@ -13,7 +13,7 @@ use crate::cli::connect::run::{Keep, Run, block_on, finish, start_kept, supervis
 use crate::cli::exit::Status;
 use crate::cli::json::ErrorCode;
 use crate::cli::unsupported::refuse;
-use crate::cli::{Context, isolate, micro, output, patches, recall, search_plan, truth};
+use crate::cli::{Context, isolate, micro, output, recall, search_plan, truth};
 use crate::engine::command::{Command, EndState, RecallPlan};
 use crate::engine::drive::{self, DriveError};
 use crate::engine::procedure::Failure;
@@ -36,17 +36,8 @@ pub fn truth(context: &Context, args: &LookArgs) -> Result<Answer, Failed> {
     with_case(context, &args.case, keep(args.session), async |_, _, _| Ok(()), answer)
 }
 
-/// Answers `patches CASE`.
-///
-/// # Errors
-/// The case is wrong, or the session cannot be written.
-pub fn patches(context: &Context, path: &Path, session: bool) -> Result<Answer, Failed> {
-    let answer = |state: &State, _, dir: Option<&Path>| patches::answer(state, dir, context.style);
-    with_case(context, path, keep(session), async |_, _, _| Ok(()), answer)
-}
-
 /// What only looks leaves a session only if it was asked to.
-fn keep(session: bool) -> Keep {
+pub(super) fn keep(session: bool) -> Keep {
     if session { Keep::Session } else { Keep::Nothing }
 }
 
@@ -166,7 +157,7 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
 /// Opens a session on a case, lets `work` be done, and answers from the state at the end.
 ///
 /// The answer is given the journal line at which the work began.
-fn with_case(
+pub(super) fn with_case(
     context: &Context,
     path: &Path,
     keep: Keep,

@@ -9,6 +9,7 @@ pub mod diff;
 pub mod elevate;
 pub mod init;
 pub mod measure;
+pub mod patches;
 pub mod restore;
 pub mod resume;
 pub mod run;

@@ -80,7 +80,7 @@ pub(super) fn entry(id: &str, title: &str, path: &str) -> Entry {
     Entry {
         id: id.into(),
         title: title.into(),
-        origin: Origin::Hunks { path: path.into(), symbol: None },
+        origin: Origin::Hunks { path: path.into(), symbol: None, commit: None },
         files: vec![FileTouch { path: path.into(), how: Touch::Modified }],
         symbols: Vec::new(),
         gates: Vec::new(),

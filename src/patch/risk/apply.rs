@@ -213,7 +213,7 @@ fn does(weighed: &Weighed<'_>, signal: Signal) -> Option<Evidence> {
 }
 
 fn unread(weighed: &Weighed<'_>) -> Option<Evidence> {
-    let file = entry(weighed)?.files.iter().find(|f| f.how == Touch::Binary)?;
+    let file = entry(weighed)?.files.iter().find(|f| matches!(f.how, Touch::Binary | Touch::Combined))?;
     Some(Evidence {
         fact: format!("`{}` is not text, so that its change cannot be read", file.path),
         source: file.path.clone(),

@@ -10,7 +10,7 @@ fn entry(path: &str) -> Entry {
     Entry {
         id: "p".into(),
         title: String::new(),
-        origin: Origin::Hunks { path: path.into(), symbol: None },
+        origin: Origin::Hunks { path: path.into(), symbol: None, commit: None },
         files: vec![FileTouch { path: path.into(), how: Touch::Modified }],
         symbols: Vec::new(),
         gates: Vec::new(),

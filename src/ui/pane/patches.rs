@@ -1,4 +1,5 @@
-//! The risk table: each patch with its gate, the level that really runs, its evidence and its verdict.
+//! The risk table: each patch and factor with its risk, its gate, the level that really runs, its evidence and its
+//! verdict; the most suspect first.
 
 use ratatui::text::Line;
 
@@ -6,34 +7,39 @@ use super::{FACT, Heading, View, fact};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
+use crate::patch::risk::{Kind, Ranked, Tier};
 use crate::ui::derived::{Count, level_of};
 use crate::ui::text;
 use crate::ui::theme::Role;
 use crate::ui::widget::table::{Cell, Column, Source};
+use crate::untrusted::Untrusted;
 
 /// Levels are stale after this many seconds: a full probe comes every minute.
 const STALE_S: i64 = 180;
 
-/// The rows: patches of the case, in its order.
+/// The rows: patches and factors, the most suspect first.
 pub struct Rows<'a> {
     view: View<'a>,
-    patches: &'a [Patch],
 }
 
 impl<'a> Rows<'a> {
     /// The rows of this state.
     pub fn new(view: View<'a>) -> Self {
-        Self { view, patches: view.state.case.as_ref().map_or(&[], |c| &c.patches) }
+        Self { view }
+    }
+
+    fn patch(&self, ranked: &Ranked) -> Option<&'a Patch> {
+        self.view.state.case.as_ref().filter(|_| ranked.kind == Kind::Patch).and_then(|c| c.patch(&ranked.id))
     }
 }
 
 impl Source for Rows<'_> {
     fn len(&self) -> usize {
-        self.patches.len()
+        self.view.derived.ranked.len()
     }
 
     fn key(&self, i: usize) -> String {
-        self.patches[i].id.clone()
+        self.view.derived.ranked[i].id.clone()
     }
 
     fn text(&self, i: usize) -> String {
@@ -43,10 +49,11 @@ impl Source for Rows<'_> {
     fn columns(&self) -> Vec<Column> {
         vec![
             Column::upto("patch", 14, 24, 1),
+            Column::upto("risk", 6, 11, 3),
             Column::upto("runs", 6, 9, 2),
-            Column::number("suspect", 7, 4),
-            Column::number("else", 5, 5),
-            Column::upto("verdict", 9, 14, 3),
+            Column::number("suspect", 7, 5),
+            Column::number("else", 5, 6),
+            Column::upto("verdict", 9, 14, 4),
             Column::upto("microtest", 10, 16, 6),
             Column::upto("phases", 7, 14, 7),
             Column::upto("gate", 12, 40, 8),
@@ -55,10 +62,13 @@ impl Source for Rows<'_> {
     }
 
     fn cells(&self, i: usize) -> Vec<Cell> {
-        let p = &self.patches[i];
+        let ranked = &self.view.derived.ranked[i];
+        let (name, risk) = (Cell::of(ranked.id.clone(), Role::Strong), risk_cell(ranked));
+        let Some(p) = self.patch(ranked) else { return without_gate(ranked, name, risk) };
         let (suspect, other) = counts(&self.view, p);
         vec![
-            Cell::of(p.id.clone(), Role::Strong),
+            name,
+            risk,
             running(&self.view, p),
             evidence(&suspect),
             evidence(&other),
@@ -69,6 +79,55 @@ impl Source for Rows<'_> {
             Cell::of(p.title.clone(), Role::Dim),
         ]
     }
+}
+
+/// A factor, or an imported patch that the case does not name: nothing switches it with a restart from here.
+fn without_gate(ranked: &Ranked, name: Cell, risk: Cell) -> Vec<Cell> {
+    let gate = match ranked.kind {
+        Kind::Factor => "no restart",
+        Kind::Patch => "not in the case",
+    };
+    let dash = || Cell::of("-", Role::Dim);
+    let title = Cell::of(ranked.title.clone(), Role::Dim);
+    vec![name, risk, dash(), dash(), dash(), dash(), dash(), dash(), Cell::of(gate, Role::Dim), title]
+}
+
+/// The tier in a word with the sum.
+fn risk_cell(ranked: &Ranked) -> Cell {
+    Cell::of(format!("{} {:+.1}", ranked.tier.word(), ranked.score), tier_role(ranked.tier))
+}
+
+fn tier_role(tier: Tier) -> Role {
+    match tier {
+        Tier::High => Role::Bad,
+        Tier::Medium => Role::Warn,
+        Tier::Low => Role::Dim,
+    }
+}
+
+/// The sum behind a risk and the states that it rests on.
+fn risk_lines(view: &View<'_>, ranked: &Ranked) -> Vec<Line<'static>> {
+    let mut out = vec![fact(
+        view,
+        "risk",
+        format!("{} {:+.2}; it orders patches and is no probability", ranked.tier.word(), ranked.score),
+        tier_role(ranked.tier),
+    )];
+    for term in &ranked.terms {
+        let source = Untrusted::from(term.source.as_str()).visible(120);
+        let said = Untrusted::from(term.fact.as_str()).visible(240);
+        out.push(fact(view, "", format!("{:+6.2} {}: {said} [{source}]", term.weight, term.rule), Role::Text));
+    }
+    for state in &ranked.states {
+        let because = Untrusted::from(state.because.as_str()).visible(240);
+        out.push(fact(view, "acts", format!("{} on {}: {because}", state.state.word(), state.target), Role::Dim));
+    }
+    for open in &ranked.open {
+        let (unknown, how) = (Untrusted::from(open.unknown.as_str()), Untrusted::from(open.how.as_str()));
+        let said = format!("{} ({:+.2} to {:+.2}): {}", unknown.visible(160), open.down, open.up, how.visible(160));
+        out.push(fact(view, "not known", said, Role::Unknown));
+    }
+    out
 }
 
 /// The title line.
@@ -184,12 +243,15 @@ fn micro_cell(view: &View<'_>, patch: &Patch) -> Cell {
 
 /// Everything about one patch.
 pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
-    let Some(patch) = view.state.case.as_ref().and_then(|c| c.patch(key)) else { return Vec::new() };
-    let mut out = Vec::new();
-    out.push(Line::from(vec![
-        view.span(patch.id.clone(), Role::Strong),
-        view.span(format!("  {}", patch.title), Role::Text),
-    ]));
+    let ranked = view.derived.ranked.iter().find(|r| r.id == key);
+    let patch = view.state.case.as_ref().and_then(|c| c.patch(key));
+    let Some(title) = patch.map(|p| &p.title).or_else(|| ranked.map(|r| &r.title)) else { return Vec::new() };
+    let mut out = vec![Line::from(vec![
+        view.span(key.to_owned(), Role::Strong),
+        view.span(format!("  {}", Untrusted::from(title.as_str()).visible(200)), Role::Text),
+    ])];
+    let risk = ranked.map(|r| risk_lines(view, r)).unwrap_or_default();
+    let Some(patch) = patch else { return [out, risk].concat() };
     match verdict_of(view, key) {
         Some(v) => {
             let (words, role) = finding_words(v.verdict);
@@ -245,6 +307,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     if let Some(site) = &patch.site {
         out.push(fact(view, "site", site.clone(), Role::Dim));
     }
+    out.extend(risk);
     let reach = [patch.phases.join("+"), patch.layers.clone().map_or(String::new(), |l| format!("layers {l}"))];
     let reach: Vec<_> = reach.into_iter().filter(|r| !r.is_empty()).collect();
     if !reach.is_empty() {
