@@ -16,8 +16,9 @@ use super::probe::types::{PortOwners, Probe};
 use super::probe::{self, Ask};
 use super::proc::{Cmdline, Unknown};
 use super::procedures::{Means, folder_of};
+use super::router::ready;
 use super::watch::{self, Look};
-use crate::case::{Case, Gate, LevelValue, Manager, Patch, ServingEngine, Target};
+use crate::case::{Case, Gate, LevelValue, Manager, Patch, Role, ServingEngine, Target};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
@@ -73,7 +74,10 @@ pub async fn prove(
     };
     let pid = tokio::select! {
         ready = ready => ready?,
-        () = limit => return Err(watch.failure(format!("`{}` was not ready within {timeout_s} s", target.name))),
+        () = limit => {
+            let why = watch.waiting.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            return Err(watch.failure(format!("`{}` was not ready within {timeout_s} s{why}", target.name)));
+        }
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the server")),
     };
     evidence.append(&mut watch.evidence);
@@ -129,12 +133,14 @@ pub(crate) fn seen(about: &str, what: &str, source: impl Into<String>) -> Eviden
     Evidence { about: about.into(), seen: Untrusted::from(redact::text(what)), source: source.into() }
 }
 
-/// The line that says that an engine is ready.
-pub fn ready_line(engine: ServingEngine) -> &'static str {
-    match engine {
-        ServingEngine::Sglang => "The server is fired up and ready to roll!",
-        ServingEngine::Vllm => "Application startup complete",
-        ServingEngine::LlamaServer => "server is listening",
+/// The line that says that a target is ready. `SGLang`'s router writes its own before it listens and before it knows any
+/// worker, so that a router's word on its endpoint goes before it.
+pub fn ready_line(engine: ServingEngine, role: Role) -> &'static str {
+    match (engine, role) {
+        (ServingEngine::Sglang, Role::Router) => "Router ready |",
+        (ServingEngine::Sglang, _) => "The server is fired up and ready to roll!",
+        (ServingEngine::Vllm, _) => "Application startup complete",
+        (ServingEngine::LlamaServer, _) => "server is listening",
     }
 }
 
@@ -146,6 +152,8 @@ struct Watch<'a> {
     last: Vec<String>,
     ready: Option<String>,
     began: bool,
+    /// Why a router cannot serve yet, in its own words.
+    waiting: Option<String>,
     evidence: Vec<Evidence>,
 }
 
@@ -155,7 +163,16 @@ impl<'a> Watch<'a> {
         let unit = expect.unit.as_ref().map(|u| (u.name.clone(), String::new()));
         let log = unit.is_none().then(|| (expect.log.clone(), expect.log_offset));
         let question = watch::Question { port: expect.port, run, log, unit };
-        Self { target, expect, question, last: Vec::new(), ready: None, began: false, evidence: Vec::new() }
+        Self {
+            target,
+            expect,
+            question,
+            last: Vec::new(),
+            ready: None,
+            began: false,
+            waiting: None,
+            evidence: Vec::new(),
+        }
     }
 
     fn log_name(&self) -> String {
@@ -184,7 +201,7 @@ impl<'a> Watch<'a> {
         for line in lines {
             let line = redact::text(&line);
             ctx.live(Live::ServerLog { target: self.target.name.clone(), line: Untrusted::from(line.as_str()) });
-            if self.ready.is_none() && line.contains(ready_line(self.target.engine)) {
+            if self.ready.is_none() && line.contains(ready_line(self.target.engine, self.target.role)) {
                 self.ready = Some(line.clone());
             }
             self.last.push(line);
@@ -235,6 +252,23 @@ impl<'a> Watch<'a> {
             return Err(
                 self.failure(format!("port {} is owned by another process: pid {pid}, {why}", self.expect.port))
             );
+        }
+        if self.target.role == Role::Router {
+            match ready::routes(self.target, endpoint).await {
+                ready::Routes::Ready(evidence) => {
+                    self.evidence.extend([
+                        seen("port-owner", &format!("pid {pid}"), format!("/proc/net/tcp, port {}", self.expect.port)),
+                        evidence,
+                    ]);
+                    return Ok(Some(pid));
+                }
+                ready::Routes::NotYet(why) => {
+                    ctx.progress(0, None, format!("waiting for the router: {why}"));
+                    self.waiting = Some(why);
+                    return Ok(None);
+                }
+                ready::Routes::Silent => {}
+            }
         }
         // A server that is met may have said so long ago.
         let met = self.expect.unit.as_ref().is_some_and(|u| u.old_invocation.is_none());
@@ -396,7 +430,9 @@ impl Asked<'_> {
         let mut left = self.tries();
         let (url, text) = loop {
             let token = tokio::select! {
-                token = endpoint.one_token() => token,
+                // What a router passes on is computed by two servers.
+                token = endpoint.whole_request(), if target.role == Role::Router => token,
+                token = endpoint.one_token(), if target.role != Role::Router => token,
                 () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
             };
             match token {
@@ -427,6 +463,7 @@ impl Asked<'_> {
             proven_at: Timestamp::now(),
             levels: BTreeMap::new(),
             unverified: BTreeMap::new(),
+            readable_env: service::keeps_environment(&service::evidence(answer, pid)).unwrap_or(false),
             evidence,
         };
         take_levels(&mut proof, readings);

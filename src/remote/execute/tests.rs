@@ -161,7 +161,7 @@ impl Bench {
             }
             (boots, reports, live)
         });
-        let result = run(&self.means, &self.case, procedure, phase, from, &ctx).await;
+        let result = run(&self.means, &self.case, procedure, Part { phase, from, anyway: false }, &ctx).await;
         drop((ctx, live));
         let (boots, reports, live) = collect.await.unwrap();
         Outcome { result, boots, reports, live }
@@ -475,9 +475,13 @@ async fn cancelling_stops_between_steps_and_in_waits() {
             }
         }
     });
-    let failure = run(&bench.means, &bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
+    let failure = run(&bench.means, &bench.case, &procedure, Part { phase: Phase::Do, from: 0, anyway: false }, &ctx)
+        .await
+        .unwrap_err();
     assert!(failure.message.contains("cancelled"), "{}", failure.message);
-    let again = run(&bench.means, &bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
+    let again = run(&bench.means, &bench.case, &procedure, Part { phase: Phase::Do, from: 0, anyway: false }, &ctx)
+        .await
+        .unwrap_err();
     assert!(again.message.contains("cancelled before step"), "{}", again.message);
     drop(ctx);
     collect.await.unwrap();

@@ -190,6 +190,10 @@ pub fn action_lines(action: &Action) -> Vec<String> {
         Action::ProcessGone { pid, timeout_s, .. } => {
             vec![format!("(wait up to {timeout_s} s until process {pid} is gone)")]
         }
+        Action::Router { ask, worker, timeout_s } => vec![format!("({})", shown(&ask.words(worker, *timeout_s)))],
+        Action::EntryToken { entry, timeout_s } => {
+            vec![format!("(ask a whole request of {} within {timeout_s} s)", shown(entry))]
+        }
         Action::ProveBoot { expect, timeout_s } => vec![format!(
             "(prove the start within {timeout_s} s: new pid owns port {}, ready line in {}, first token, {} read back)",
             expect.port,
