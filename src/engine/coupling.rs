@@ -3,7 +3,7 @@
 //! Not responsible for what the change itself does about it, which its notes say.
 
 use crate::case::{Case, Role, Target};
-use crate::engine::procedure::{Load, Procedure, Purpose};
+use crate::engine::procedure::{Procedure, Purpose};
 use crate::engine::state::State;
 
 /// The price of a change for the other targets, a sentence each; none where nobody else is concerned or nothing is stopped.
@@ -20,7 +20,8 @@ pub fn price(state: &State, procedure: &Procedure) -> Vec<String> {
         (_, Some(s)) => format!("for about {s} s, which its last start took"),
         (_, None) => "for a time that is not known yet".to_owned(),
     };
-    let load = procedure.load.map_or_else(String::new, |load: Load| format!("; {load} at `{name}`"));
+    let busy = procedure.load.filter(|load| load.is_busy());
+    let load = busy.map_or_else(String::new, |load| format!("; {load} at `{name}`"));
     if target.role == Role::Router {
         let behind: Vec<String> = case.targets.iter().filter(|t| t.role != Role::Router).map(named).collect();
         if behind.is_empty() {
@@ -38,11 +39,12 @@ pub fn price(state: &State, procedure: &Procedure) -> Vec<String> {
     vec![format!("{} must do without `{name}` {time}, and reconnect then{load}", listed(&coupled))]
 }
 
-/// Seconds from start to proof of the last start of a target that a change of ours made; `None` where none is known.
+/// Whole seconds, at least 1, from start to proof of the last start of a target that a change of ours made; `None` where none is known.
 pub fn start_seconds(state: &State, target: &str) -> Option<i64> {
     let ours = |b: &&std::sync::Arc<crate::engine::state::Boot>| b.proof.target == target && b.procedure.is_some();
     let last = state.boots.values().rev().find(ours)?;
-    Some(last.proof.proven_at.duration_since(last.proof.started_at).as_secs().max(0))
+    let took = last.proof.proven_at.duration_since(last.proof.started_at).as_secs_f64();
+    Some((took.ceil() as i64).max(1))
 }
 
 /// The targets that hold a connection to this one: its routers, and the other half of a divided deployment.
@@ -82,6 +84,7 @@ mod tests {
     use crate::engine::effect::ChangeWish;
     use crate::engine::fake;
     use crate::engine::ids::{BootId, ProcedureId};
+    use crate::engine::procedure::Load;
     use crate::engine::state::Boot;
 
     fn state() -> State {

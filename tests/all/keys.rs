@@ -235,7 +235,7 @@ fn where_requests_get_time_to_end_cutting_them_off_is_a_key_or_a_word_of_its_own
     let anyway = Command::Confirm { procedure: ProcedureId(3), typed: Some("decode anyway".into()) };
     assert_eq!(commands(type_keys(&mut app, "y")), [plain]);
     let (mut app, _) = asked_busy(false, true);
-    assert_eq!(commands(type_keys(&mut app, "a")), [anyway.clone()]);
+    assert_eq!(commands(type_keys(&mut app, "a")), std::slice::from_ref(&anyway));
     let (mut app, _) = asked_busy(true, true);
     assert_eq!(commands(type_keys(&mut app, "decode anyway<ret>")), [anyway]);
     let (mut app, _) = asked_busy(true, true);

@@ -137,13 +137,6 @@ impl Lab {
         }
     }
 
-    /// The variable of the decode server's process; `None` is not set.
-    fn variable(&self, pid: u64, name: &str) -> Option<String> {
-        let block = fs_err::read(format!("/proc/{pid}/environ")).unwrap();
-        let mut pairs = block.split(|b| *b == 0).map(String::from_utf8_lossy);
-        pairs.find_map(|p| Some(p.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
-    }
-
     fn sessions(&self) -> Vec<store::Entry> {
         store::list(&self.root.path().join("sessions")).unwrap()
     }
@@ -171,6 +164,13 @@ impl Lab {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// A variable of a process; `None` is not set.
+fn variable(pid: u64, name: &str) -> Option<String> {
+    let block = fs_err::read(format!("/proc/{pid}/environ")).unwrap();
+    let mut pairs = block.split(|b| *b == 0).map(String::from_utf8_lossy);
+    pairs.find_map(|p| Some(p.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
 }
 
 /// Status and body of an answer.
@@ -300,14 +300,14 @@ fn a_request_that_runs_is_let_run_to_its_end_before_its_server_is_restarted() {
     assert!(costs.contains("`router` and `prefill` must do without `decode`"), "{costs}");
 
     let pid = |report: &Value| report["proofs"].as_array().unwrap().last().unwrap()["process"]["pid"].as_u64().unwrap();
-    assert_eq!(lab.variable(pid(&done), "SPT_NOENV").as_deref(), Some("1"));
+    assert_eq!(variable(pid(&done), "SPT_NOENV").as_deref(), Some("1"));
     // What a change set stays with the next one, and goes with the way back.
     let next = lab.json(&["toggle", lab.case(), "triton-indexer@decode", "on", "--yes"]).1;
-    assert_eq!(lab.variable(pid(&next), "SPT_NOENV").as_deref(), Some("1"), "{next}");
+    assert_eq!(variable(pid(&next), "SPT_NOENV").as_deref(), Some("1"), "{next}");
     let (status, back) = lab.json(&["restore", lab.case(), "--yes"]);
     assert_eq!(status, 0, "{back}");
     let restored = back["proofs"].as_array().unwrap().iter().find(|p| p["target"] == "decode").unwrap();
-    assert_eq!(lab.variable(restored["process"]["pid"].as_u64().unwrap(), "SPT_NOENV"), None);
+    assert_eq!(variable(restored["process"]["pid"].as_u64().unwrap(), "SPT_NOENV"), None);
     assert_eq!(lab.routed(), Some(true));
 }
 
@@ -355,19 +355,27 @@ fn a_program_that_died_between_drain_and_return_left_the_router_without_its_work
     // So does the host by itself, without any session.
     lab.kill_in(&["toggle", lab.case(), "triton-indexer@decode", "on", "--yes"], "prove");
     assert_eq!(lab.routed(), None);
-    let (status, back) = lab.json(&["restore", "local", "--yes", "local"]);
-    assert_eq!(status, 0, "{back}");
-    let said: Vec<_> = back["leases"].as_array().unwrap().iter().filter_map(|l| l["outcome"].as_str()).collect();
-    assert!(said.iter().any(|s| s.contains("router was told to bring http://127.0.0.1")), "{said:?}");
+    let leases = fs_err::read_dir(lab.root.path().join("state/patchbench/overrides/leases")).unwrap();
+    let of_decode = |path: &PathBuf| path.join("router.sh").exists();
+    let lease = leases.map(|e| e.unwrap().path()).find(of_decode).unwrap();
+    let way_back = Command::new("sh").arg(lease.join("restore.sh")).output().unwrap();
+    let said = String::from_utf8_lossy(&way_back.stdout).into_owned();
+    assert!(way_back.status.success() && said.contains("router was told to bring http://127.0.0.1"), "{way_back:?}");
     let until = Instant::now() + Duration::from_secs(20);
     while lab.routed() != Some(true) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(lab.routed(), Some(true));
 
-    // A new session that puts everything back finds what an earlier one took out.
+    // A new session finds what an earlier one took out, whatever it is asked for.
     lab.kill_in(&toggle, "prove");
     assert_eq!(lab.routed(), None);
-    let (status, back) = lab.json(&["restore", lab.case(), "--yes"]);
-    assert_eq!((status, lab.routed()), (0, Some(true)), "{back}");
+    let until = Instant::now() + Duration::from_secs(20);
+    while std::net::TcpStream::connect(("127.0.0.1", lab.port("decode"))).is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (status, next) = lab.json(&["restart", lab.case(), "decode", "--yes"]);
+    let expect = ["lease", "write-override", "keep-worker", "stop", "start", "prove", "re-add", "prove-entry"];
+    assert_eq!((status, steps(&next)), (0, expect.to_vec()), "{next}");
+    assert_eq!(lab.routed(), Some(true));
 }

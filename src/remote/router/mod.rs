@@ -321,7 +321,7 @@ impl Asking<'_> {
         let mut ctx = self.ctx.clone();
         ctx.cancel = CancellationToken::new();
         let asking = Asking { ctx: &ctx, ..*self };
-        match asking.add(Duration::from_secs(60)).await {
+        match asking.add(Duration::from_mins(1)).await {
             Ok(_) => Failure {
                 message: format!(
                     "{}; nothing was stopped, and `{}` routes to it again",

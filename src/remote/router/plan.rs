@@ -201,9 +201,10 @@ fn drain(routed: &[&Routed], purpose: Purpose, drain_s: f64) -> Vec<Step> {
             apply: ask(RouterAsk::Remove, REMOVE_S),
             undo: Some(ask(RouterAsk::Add, ADD_LOADING_S)),
             undo_proof: Some(ask(RouterAsk::Has, 0.0)),
-            proof: match i == last {
-                true => ask(RouterAsk::Idle { anyway: purpose == Purpose::Restore }, drain_s),
-                false => ask(RouterAsk::Lacks, 0.0),
+            proof: if i == last {
+                ask(RouterAsk::Idle { anyway: purpose == Purpose::Restore }, drain_s)
+            } else {
+                ask(RouterAsk::Lacks, 0.0)
             },
         }
     };

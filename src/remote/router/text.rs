@@ -4,6 +4,8 @@
 //! A host needs `curl` for it, or bash, which can speak plain HTTP by itself. A router's key is never written down, so
 //! that a router that wants one cannot be told by a host.
 
+use std::fmt::Write as _;
+
 use super::plan::{host_of, is_loopback};
 use crate::case::{Target, port_of};
 use crate::engine::procedure::{Failure, RoutedWorker};
@@ -79,21 +81,23 @@ pub(super) fn bring_back(target: &Target, workers: &[(&RoutedWorker, &WayBack)])
                 let host = host_of(base).unwrap_or_default().trim_matches(['[', ']']);
                 let port = port_of(base).unwrap_or_default();
                 let prefix = base.split_once("://").and_then(|(_, rest)| rest.find('/').map(|i| &rest[i..]));
-                out.push_str(&format!(
-                    "router={router} base={} host={} port={port} prefix={} url={}\nbody={}\nback || all=1\n",
+                // Writing to a text cannot fail.
+                let _ = writeln!(
+                    out,
+                    "router={router} base={} host={} port={port} prefix={} url={}\nbody={}\nback || all=1",
                     quote(base)?,
                     quote(host)?,
                     quote(prefix.unwrap_or_default())?,
                     quote(&worker.url)?,
                     quote(&worker.body.to_string())?,
-                ));
+                );
             }
             Err(why) => {
                 let line = format!(
                     "{} must be told by hand to bring {} back, if it lacks it: {why}",
                     worker.router, worker.url
                 );
-                out.push_str(&format!("echo {}; all=1\n", quote(&line)?));
+                let _ = writeln!(out, "echo {}; all=1", quote(&line)?);
             }
         }
     }

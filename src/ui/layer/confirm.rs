@@ -170,9 +170,7 @@ fn lines(view: &View<'_>, procedure: &Procedure) -> Vec<Line<'static>> {
 }
 
 fn cost(view: &View<'_>, procedure: &Procedure) -> String {
-    let last = view.state.boots.values().rev().find(|b| b.proof.target == procedure.target);
-    let seconds = last.map(|b| b.proof.proven_at.duration_since(b.proof.started_at).as_secs().max(0));
-    match seconds {
+    match coupling::start_seconds(view.state, &procedure.target) {
         Some(s) => format!("requests to {} fail until it is ready again; its last start took {s} s", procedure.target),
         None => format!("requests to {} fail until it is ready again; how long is not known yet", procedure.target),
     }
