@@ -311,3 +311,58 @@ fn script(action: &Action) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::effect::ChangeWish;
+    use crate::engine::fake;
+    use crate::engine::procedure::{Load, RoutedWorker, RouterAsk};
+
+    fn change(running: u32, purpose: Purpose) -> Procedure {
+        let case = crate::isolate::fake::case(1);
+        let mut change = fake::plan(&case, "lab", &ChangeWish::Running(BTreeMap::new()));
+        (change.load, change.purpose) = (Some(Load { running, waiting: 0 }), purpose);
+        change
+    }
+
+    #[test]
+    fn requests_that_are_cut_off_are_a_warning_with_their_number() {
+        let said = cut_off(&change(3, Purpose::Restart)).unwrap();
+        assert_eq!(said.message, "3 requests run and 0 wait on `lab`, and this change cuts them off");
+        assert_eq!((said.severity, said.code.as_str()), (Severity::Warning, "requests-cut-off"));
+        assert_eq!(cut_off(&change(0, Purpose::Restart)), None);
+        assert_eq!(cut_off(&change(3, Purpose::Restore)), None, "the way back is not held up");
+        let mut drains = change(3, Purpose::Restart);
+        let worker = RoutedWorker { router: "r".into(), url: "u".into(), body: serde_json::json!({}) };
+        drains.steps[0].proof = Action::Router { ask: RouterAsk::Idle { anyway: false }, worker, timeout_s: 1.0 };
+        assert_eq!(cut_off(&drains), None, "they get time to end");
+    }
+
+    #[test]
+    fn a_change_is_shown_with_its_notes_and_what_each_router_is_sent() {
+        let mut change = change(0, Purpose::Restart);
+        change.notes.push("a note".into());
+        let body = serde_json::json!({"url": "http://x:1"});
+        let worker = RoutedWorker { router: "r".into(), url: "http://x:1".into(), body };
+        change.steps[0].apply = Action::Router { ask: RouterAsk::Remove, worker: worker.clone(), timeout_s: 60.0 };
+        change.steps[0].undo = Some(Action::Router { ask: RouterAsk::Add, worker, timeout_s: 180.0 });
+        let sentences = vec!["a price".to_owned()];
+        let report = ChangeReport {
+            costs: vec![Cost { procedure: change.id, sentences }],
+            procedures: vec![change],
+            outcomes: vec![ProcedureWord::Planned],
+            proofs: Vec::new(),
+            routed: Vec::new(),
+        };
+        let text = text(&report);
+        for part in [
+            "  a note\n",
+            "  a price\n",
+            "    DELETE /workers/ID of http://x:1 at `r`, gone within 60 s",
+            "      POST /workers at `r` with {\"url\":\"http://x:1\"}, seen to live within 180 s",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}
