@@ -74,8 +74,9 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
             let procedure = remote::procedures::plan(&world.means()?, &case, &target, &wish, &context).await?;
             context.report(JobReport::Planned(Arc::new(procedure))).await.map_err(gone)
         }
-        JobSpec::RunProcedure { case, procedure, phase, from } => {
-            remote::execute::run(&world.means()?, &case, &procedure, phase, from, &context).await
+        JobSpec::RunProcedure { case, procedure, phase, from, anyway } => {
+            let run = remote::execute::Part { phase, from, anyway };
+            remote::execute::run(&world.means()?, &case, &procedure, run, &context).await
         }
         JobSpec::Recall { case, plan, boots, processes, arm } => {
             let near = reach_all(&world.hosts, &case).await?;

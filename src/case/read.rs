@@ -140,6 +140,7 @@ fn target(remarks: &mut Remarks<'_>, section: &Section<'_, '_>) -> Option<Target
             "checkpoint",
             "checkout",
             "production",
+            "readable_env",
         ],
     );
     let name = remarks.required_text(section, "name", "name the server: name = \"decode\"");
@@ -158,6 +159,7 @@ fn target(remarks: &mut Remarks<'_>, section: &Section<'_, '_>) -> Option<Target
         checkpoint: remarks.text(section, "checkpoint"),
         checkout: remarks.text(section, "checkout"),
         production: remarks.boolean(section, "production").unwrap_or(false),
+        readable_env: remarks.boolean(section, "readable_env").unwrap_or(false),
         name: name?,
         url: url?,
         manager: manager?,
@@ -317,8 +319,10 @@ fn client(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) -> ClientSpec {
 fn budget(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) -> Budget {
     let mut budget = Budget::default();
     let Some(section) = remarks.section(root, "budget") else { return budget };
-    remarks
-        .unknown_keys(&section, &["concurrency", "prompt_tokens", "pause_when", "downtime_min", "restore_after_min"]);
+    remarks.unknown_keys(
+        &section,
+        &["concurrency", "prompt_tokens", "pause_when", "downtime_min", "restore_after_min", "drain_s"],
+    );
     if let Some(concurrency) = remarks.whole(&section, "concurrency", 1) {
         budget.concurrency = u32::try_from(concurrency).unwrap_or(u32::MAX);
     }
@@ -328,6 +332,9 @@ fn budget(remarks: &mut Remarks<'_>, root: &Section<'_, '_>) -> Budget {
     }
     if let Some(minutes) = remarks.number_in(&section, "restore_after_min", 0.0, 1440.0) {
         budget.restore_after_min = minutes.round() as u32;
+    }
+    if let Some(seconds) = remarks.number_in(&section, "drain_s", 0.0, 86_400.0) {
+        budget.drain_s = seconds.round() as u32;
     }
     if let Some(pause) = remarks.section(&section, "pause_when") {
         remarks.unknown_keys(&pause, &["waiting", "kv_usage"]);

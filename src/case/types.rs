@@ -95,6 +95,9 @@ pub struct Target {
     pub checkout: Option<String>,
     /// Whether people depend on it: read-only until elevated.
     pub production: bool,
+    /// Whether every start of ours sets `SPT_NOENV`, so that process titles leave each rank's environment readable.
+    #[serde(default)]
+    pub readable_env: bool,
 }
 
 impl Target {
@@ -326,11 +329,19 @@ pub struct Budget {
     /// Minutes after which a host puts a changed target back by itself unless the session renews its lease; 0 is never.
     #[serde(default = "restore_after_min")]
     pub restore_after_min: u32,
+    /// Seconds that running requests get to end before a target behind a router is stopped; 0 cuts them off.
+    #[serde(default = "drain_s")]
+    pub drain_s: u32,
 }
 
 /// Half an hour: longer than a large model loads, shorter than a night.
 fn restore_after_min() -> u32 {
     30
+}
+
+/// Long answers of a large model take minutes.
+fn drain_s() -> u32 {
+    300
 }
 
 impl Default for Budget {
@@ -341,6 +352,7 @@ impl Default for Budget {
             pause_when: None,
             downtime_min: 0.0,
             restore_after_min: restore_after_min(),
+            drain_s: drain_s(),
         }
     }
 }

@@ -120,6 +120,7 @@ fn case() -> Case {
         checkpoint: None,
         checkout: None,
         production: false,
+        readable_env: false,
     };
     Case {
         name: "loss".into(),
@@ -178,6 +179,7 @@ pub(crate) fn full_state() -> State {
         proven_at: noon(),
         levels: BTreeMap::from([("triton-indexer".to_owned(), "on".to_owned())]),
         unverified: BTreeMap::from([("mhc-bf16".to_owned(), "permission denied".to_owned())]),
+        readable_env: false,
         evidence: Vec::new(),
     };
     let mut state = State {

@@ -71,7 +71,7 @@ impl State {
             Happened::TargetElevated { target, until } => {
                 self.targets.entry(target.clone()).or_default().elevated_until = Some(*until);
             }
-            Happened::ProcedureStarted { procedure, phase } => {
+            Happened::ProcedureStarted { procedure, phase, anyway } => {
                 let nothing_to_do = self.procedures.get(procedure).is_some_and(|p| p.steps.is_empty());
                 let status = match phase {
                     Phase::Do if nothing_to_do => ProcedureStatus::Completed,
@@ -80,6 +80,7 @@ impl State {
                 };
                 if let Some(entry) = self.procedures.get_mut(procedure) {
                     entry.confirmed_by = Some(event.actor.clone());
+                    entry.anyway = *anyway;
                     // The host was found as its owner wrote it.
                     if nothing_to_do && entry.procedure.purpose == Purpose::Restore {
                         let target = entry.procedure.target.clone();
@@ -116,7 +117,9 @@ impl State {
                 }
                 // Levels that could not be read are not known to be the original ones.
                 let as_found = !target.original.is_empty() && target.original == proof.levels;
-                if as_found && proof.unverified.is_empty() {
+                // A copy that only keeps the environment readable is a change of ours too.
+                let copied = overridden && proof.readable_env;
+                if as_found && proof.unverified.is_empty() && !copied {
                     target.changed = None;
                 } else if let Some(changed) = &mut target.changed {
                     changed.levels.clone_from(&proof.levels);
@@ -266,6 +269,7 @@ impl State {
         let entry = ProcedureState {
             procedure: procedure.clone(),
             confirmed_by: None,
+            anyway: false,
             status: ProcedureStatus::Planned,
             steps: vec![StepState::default(); procedure.steps.len()],
             failed: None,

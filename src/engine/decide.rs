@@ -262,9 +262,10 @@ fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&s
     }
     let word = procedure.word();
     // Whoever allows to cut requests off has named the target too.
-    let named = typed == Some(word.as_str()) || typed == Some(format!("{word} anyway").as_str());
+    let anyway = typed == Some(procedure.word_anyway().as_str());
+    let named = typed == Some(word.as_str()) || anyway;
     if !target.production || named {
-        turn.run_procedure(id, Phase::Do, Some(command));
+        turn.run_procedure_so(id, Phase::Do, anyway, Some(command));
         return Ok(());
     }
     if let Some(load) = procedure.load.filter(|_| procedure.cuts_off()) {

@@ -57,6 +57,8 @@ pub enum JobSpec {
         phase: Phase,
         /// First step to run (do) or to take back (undo, counted down from here).
         from: usize,
+        /// Whether requests that do not end in time may be cut off.
+        anyway: bool,
     },
     /// Run recall trials.
     Recall {

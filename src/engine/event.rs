@@ -113,6 +113,9 @@ pub enum Happened {
         procedure: ProcedureId,
         /// Do or undo.
         phase: Phase,
+        /// Whether requests that do not end in time may be cut off.
+        #[serde(default)]
+        anyway: bool,
     },
     /// A step begins.
     StepStarted {

@@ -59,7 +59,7 @@ async fn run(world: &FakeWorld, spec: JobSpec, context: &JobContext) -> Result<(
         JobSpec::Change { case, target, wish } => {
             context.report(JobReport::Planned(plan(&case, &target, &wish).into())).await
         }
-        JobSpec::RunProcedure { case, procedure, phase, from } => {
+        JobSpec::RunProcedure { case, procedure, phase, from, .. } => {
             run_procedure(world, &case, &procedure, phase, from, context).await
         }
         JobSpec::Recall { plan, boots, arm, .. } => {
@@ -143,6 +143,7 @@ pub fn plan(case: &Case, target: &str, wish: &ChangeWish) -> Procedure {
         load: None,
         jobs: None,
         lease: None,
+        notes: Vec::new(),
         steps: vec![step("write-override"), step("stop"), step("start")],
     }
 }
@@ -163,6 +164,7 @@ pub fn proof(case: &Case, target: &str, levels: &BTreeMap<String, String>, pid: 
         proven_at: Timestamp::UNIX_EPOCH,
         levels: all,
         unverified: BTreeMap::new(),
+        readable_env: false,
         evidence: Vec::new(),
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod apply;
 pub mod command;
+pub mod coupling;
 mod decide;
 pub mod diagnostic;
 pub mod drive;

@@ -35,6 +35,9 @@ pub struct Procedure {
     /// The lease that it needs; `None` for one of an earlier version.
     #[serde(default)]
     pub lease: Option<Lease>,
+    /// What whoever confirms it should know beside its steps, a sentence each.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// The steps, in order.
     pub steps: Vec<Step>,
 }
@@ -73,14 +76,28 @@ pub struct Lease {
 }
 
 impl Procedure {
-    /// Whether it would cut requests off; putting a target back is never held up by them.
+    /// Whether it would cut requests off: not where they are let run to their end first. Putting a target back is never
+    /// held up by them.
     pub fn cuts_off(&self) -> bool {
-        self.purpose != Purpose::Restore && self.load.is_some_and(Load::is_busy)
+        self.purpose != Purpose::Restore && self.drains().is_none() && self.load.is_some_and(Load::is_busy)
+    }
+
+    /// The seconds for which requests are let run to their end before the target is stopped; `None` where none are.
+    pub fn drains(&self) -> Option<f64> {
+        self.steps.iter().find_map(|step| match step.proof {
+            Action::Router { ask: RouterAsk::Idle { .. }, timeout_s, .. } => Some(timeout_s),
+            _ => None,
+        })
     }
 
     /// What is typed to confirm it on production: the target's name, and where requests run, that they may be cut off.
     pub fn word(&self) -> String {
-        if self.cuts_off() { format!("{} anyway", self.target) } else { self.target.clone() }
+        if self.cuts_off() { self.word_anyway() } else { self.target.clone() }
+    }
+
+    /// What is typed to confirm it and to allow that requests are cut off, now or after they got their time to end.
+    pub fn word_anyway(&self) -> String {
+        format!("{} anyway", self.target)
     }
 }
 
@@ -138,6 +155,22 @@ pub enum Action {
         /// Seconds to wait for it to be gone.
         timeout_s: f64,
     },
+    /// Ask a router about one of its workers, or change whether it has it.
+    Router {
+        /// What is asked.
+        ask: RouterAsk,
+        /// The worker.
+        worker: RoutedWorker,
+        /// Seconds to wait for the answer that is hoped for.
+        timeout_s: f64,
+    },
+    /// Have the whole deployment compute a request that is sent to its entry.
+    EntryToken {
+        /// The target that clients talk to.
+        entry: String,
+        /// Seconds to wait for an answer.
+        timeout_s: f64,
+    },
     /// Prove a start: new pid, port, ready line, first token, levels read back.
     ProveBoot {
         /// What the proof must hold against.
@@ -145,6 +178,58 @@ pub enum Action {
         /// Seconds to wait for the server to be ready.
         timeout_s: f64,
     },
+}
+
+/// What a router is asked about a worker. Each names the worker by its URL, since a router gives a new id to what it is
+/// told anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum RouterAsk {
+    /// Whether it routes to the worker and sees it live; reads only.
+    Has,
+    /// Whether it does not know the worker; reads only.
+    Lacks,
+    /// **Take the worker out**: it gets no new request, and what runs there runs to its end.
+    Remove,
+    /// **Bring the worker back**, and wait until it is seen to live.
+    Add,
+    /// Wait until nothing runs at the worker, by its own word; reads only.
+    Idle {
+        /// Whether requests that still run after the time are cut off; else nothing more is done and the worker comes back.
+        anyway: bool,
+    },
+}
+
+impl RouterAsk {
+    /// The question or request for people, with exactly what is sent.
+    pub fn words(self, worker: &RoutedWorker, timeout_s: f64) -> String {
+        let RoutedWorker { router, url, body } = worker;
+        match self {
+            Self::Has => format!("ask `{router}` whether it routes to {url} and sees it live"),
+            Self::Lacks => format!("ask `{router}` whether it does not route to {url}"),
+            Self::Remove => format!("DELETE /workers/ID of {url} at `{router}`, gone within {timeout_s} s"),
+            Self::Add => format!("POST /workers at `{router}` with {body}, seen to live within {timeout_s} s"),
+            Self::Idle { anyway: false } => {
+                format!(
+                    "wait up to {timeout_s} s until no request runs at {url}; else it is brought back and nothing more is done"
+                )
+            }
+            Self::Idle { anyway: true } => {
+                format!("wait up to {timeout_s} s until no request runs at {url}; what still runs then is cut off")
+            }
+        }
+    }
+}
+
+/// A worker of a router, with what brings it back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RoutedWorker {
+    /// The target that routes.
+    pub router: String,
+    /// The worker's URL, as the router reaches it.
+    pub url: String,
+    /// The request that brings it back as it was listed; never with a key.
+    pub body: serde_json::Value,
 }
 
 /// What a proven start must be different from, and must show.
@@ -229,7 +314,7 @@ pub enum Phase {
 /// One thing that was seen, with its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evidence {
-    /// What it is about: `pid`, `port-owner`, `ready-line`, `first-token`, `level:PATCH`, ….
+    /// What it is about: `pid`, `port-owner`, `ready-line`, `readiness`, `first-token`, `entry-token`, `level:PATCH`, ….
     pub about: String,
     /// What was seen.
     pub seen: Untrusted,
@@ -277,6 +362,9 @@ pub struct BootProof {
     pub levels: BTreeMap<String, String>,
     /// Patches whose level could not be read back, with the reason: trials of this boot are void for them.
     pub unverified: BTreeMap<String, String>,
+    /// Whether the process keeps its environment readable for every rank (`SPT_NOENV`); `false` is also not known.
+    #[serde(default)]
+    pub readable_env: bool,
     /// Everything that was seen.
     pub evidence: Vec<Evidence>,
 }

@@ -195,6 +195,9 @@ pub struct ProcedureState {
     pub procedure: Arc<Procedure>,
     /// Who confirmed it; `None` while it waits.
     pub confirmed_by: Option<Actor>,
+    /// Whether whoever confirmed it allowed to cut off requests that do not end in time.
+    #[serde(default)]
+    pub anyway: bool,
     /// How far it is.
     pub status: ProcedureStatus,
     /// What happened to each step.

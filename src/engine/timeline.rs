@@ -33,8 +33,9 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         }
         Happened::TargetElevated { target, until } => (format!("{target} may be changed until {until}"), Mark::Change),
         Happened::ProcedureDiscarded { procedure } => (format!("{procedure} dropped"), Mark::Plain),
-        Happened::ProcedureStarted { procedure, phase } => {
-            (format!("{procedure} {} begins", word(*phase)), Mark::Change)
+        Happened::ProcedureStarted { procedure, phase, anyway } => {
+            let anyway = if *anyway { ", requests may be cut off" } else { "" };
+            (format!("{procedure} {} begins{anyway}", word(*phase)), Mark::Change)
         }
         Happened::StepStarted { procedure, step, phase } => {
             (format!("{procedure} step {} {} begins", step + 1, word(*phase)), Mark::Change)

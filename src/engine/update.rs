@@ -99,18 +99,24 @@ impl Turn {
 
     /// Starts, or takes up again, a procedure that is in the journal.
     pub(crate) fn run_procedure(&mut self, id: ProcedureId, phase: Phase, command: Option<&Command>) {
+        let anyway = self.state.procedures.get(&id).is_some_and(|p| p.anyway);
+        self.run_procedure_so(id, phase, anyway, command);
+    }
+
+    /// The same; `anyway` is whether requests that do not end in time may be cut off.
+    pub(crate) fn run_procedure_so(&mut self, id: ProcedureId, phase: Phase, anyway: bool, command: Option<&Command>) {
         let (Some(case), Some(entry)) = (self.state.case.clone(), self.state.procedures.get(&id)) else { return };
         let procedure = entry.procedure.clone();
         let from = match phase {
             Phase::Do => entry.steps.iter().position(|s| !s.done).unwrap_or(entry.steps.len()),
             Phase::Undo => entry.steps.iter().rposition(|s| s.started && !s.undone).unwrap_or(0),
         };
-        self.record(Happened::ProcedureStarted { procedure: id, phase });
+        self.record(Happened::ProcedureStarted { procedure: id, phase, anyway });
         let title = match phase {
             Phase::Do => procedure.title.clone(),
             Phase::Undo => format!("undo: {}", procedure.title),
         };
-        self.start(title, command, JobSpec::RunProcedure { case, procedure, phase, from });
+        self.start(title, command, JobSpec::RunProcedure { case, procedure, phase, from, anyway });
     }
 }
 

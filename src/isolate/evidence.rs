@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::case::Case;
 use crate::engine::command::RecallPlan;
 use crate::engine::ids::BootId;
+use crate::engine::procedure::BootProof;
 use crate::engine::state::State;
 use crate::isolate::arms;
 use crate::isolate::search::{Arm, Rules, Search};
@@ -224,11 +225,17 @@ fn counted_boots(state: &State, search: &Search, trial: &Trial) -> Option<Vec<Bo
 /// Whether these boots were proven to have the levels of an arm.
 pub fn proven(state: &State, boots: &[BootId], arm: &Arm) -> bool {
     let boots: BTreeMap<_, _> =
-        boots.iter().filter_map(|b| state.boots.get(b)).map(|b| (b.proof.target.as_str(), &b.proof.levels)).collect();
+        boots.iter().filter_map(|b| state.boots.get(b)).map(|b| (b.proof.target.as_str(), b.proof.as_ref())).collect();
     arm.iter().all(|(key, level)| {
         let (patch, target) = arms::split(key);
-        boots.get(target).is_some_and(|levels| levels.get(patch) == Some(level))
+        boots.get(target).is_some_and(|proof| proof.levels.get(patch) == Some(level) && readable(state, proof))
     })
+}
+
+/// Whether a boot keeps its environment readable where the case asks for that: all arms do, or none.
+pub fn readable(state: &State, proof: &BootProof) -> bool {
+    let target = state.case.as_ref().and_then(|c| c.target(&proof.target));
+    target.is_none_or(|t| !t.readable_env || proof.readable_env)
 }
 
 /// The boots of an arm among `units`.

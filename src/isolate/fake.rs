@@ -109,6 +109,7 @@ pub fn case(patches: usize) -> Case {
         checkpoint: None,
         checkout: None,
         production: false,
+        readable_env: false,
     };
     let patch = |i: usize| Patch {
         id: format!("p{i}"),
@@ -279,6 +280,7 @@ impl World {
             proven_at: self.now(),
             levels: now,
             unverified,
+            readable_env: case.target(target).is_some_and(|t| t.readable_env),
             evidence: Vec::new(),
         };
         self.happen(Happened::BootProven { boot, procedure: None, proof: Arc::new(proof) });

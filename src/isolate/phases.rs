@@ -93,7 +93,10 @@ fn truth(view: &View<'_>, mut search: Search) -> Next {
 }
 
 fn start(view: &View<'_>, mut search: Search) -> Next {
-    if arms::serving_targets(view.case).any(|t| view.state.current_boot(t).is_none()) {
+    let unread = |t: &String| view.state.current_boot(t).is_some_and(|b| !evidence::readable(view.state, &b.proof));
+    if arms::serving_targets(view.case).any(|t| view.state.current_boot(t).is_none())
+        || search.targets.iter().any(unread)
+    {
         let work = Work::Boot { arm: Arm::new(), after: 0, index: 0, repeats: 0 };
         search.run = Some(new_run(work, "starts what does not run, as its launch script says".into()));
         return record(view, Vec::new(), search);

@@ -181,6 +181,28 @@ mod tests {
     }
 
     #[test]
+    fn an_environment_that_must_be_readable_is_so_in_every_arm() {
+        let mut case = fake::case(2);
+        case.targets[0].readable_env = true;
+        let mut world = World::new(case, single(1), 7);
+        // It runs as found, and its environment cannot be read.
+        world.restart("lab", &BTreeMap::new());
+        let mut met = world.state.current_boot("lab").unwrap().as_ref().clone();
+        let mut proof = met.proof.as_ref().clone();
+        (proof.readable_env, proof.process.start_ticks) = (false, 99);
+        proof.levels.clear();
+        proof.unverified = [("p0", "overwritten"), ("p1", "overwritten")].map(|(p, w)| (p.into(), w.into())).into();
+        met.proof = Arc::new(proof);
+        world.state.boots.insert(met.id, Arc::new(met.clone()));
+        world.state.targets.get_mut("lab").unwrap().original.clear();
+        world.search(2000).unwrap();
+        assert_eq!(verdict(&world, "p1").verdict, Finding::Guilty);
+        let asked: Vec<_> = world.state.trials.iter().flat_map(|t| &t.trial.boots).collect();
+        assert!(!asked.is_empty() && asked.iter().all(|b| world.state.boots[*b].proof.readable_env));
+        assert!(!asked.contains(&&met.id), "the server as found is of no arm");
+    }
+
+    #[test]
     fn evidence_names_lines_of_boots_and_trials() {
         let world = searched(fake::case(2), single(0));
         for verdict in &world.state.verdicts {

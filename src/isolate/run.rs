@@ -94,7 +94,8 @@ fn needs_start(view: &View<'_>, target: &str, arm: &Arm, after: u64) -> bool {
     let searched = view.search.targets.iter().any(|t| t == target);
     // One boot shows the levels of its own target alone.
     let own = arms::of_target(arm, target);
-    searched && (boot.id.0 <= after || !evidence::proven(view.state, &[boot.id], &own))
+    let fits = evidence::proven(view.state, &[boot.id], &own) && evidence::readable(view.state, &boot.proof);
+    searched && (boot.id.0 <= after || !fits)
 }
 
 /// Why a run got nowhere, in one clause: what failed, else what came up other than wanted.
@@ -117,6 +118,13 @@ fn failed_last(state: &State) -> Option<String> {
 /// The first level that the running targets do not have although the arm wants it.
 fn unlike(view: &View<'_>, run: &Run) -> Option<String> {
     let Work::Boot { arm, .. } = &run.work else { return None };
+    let boots = view.search.targets.iter().filter_map(|t| view.state.current_boot(t));
+    if let Some(boot) = boots.into_iter().find(|b| !evidence::readable(view.state, &b.proof)) {
+        return Some(format!(
+            "`{}` came up and does not show that it keeps its environment readable (`SPT_NOENV`)",
+            boot.proof.target
+        ));
+    }
     arm.iter().find_map(|(key, level)| {
         let (patch, target) = arms::split(key);
         let proof = &view.state.current_boot(target)?.proof;

@@ -116,6 +116,7 @@ impl Engine {
                     proven_at: Timestamp::UNIX_EPOCH,
                     levels: self.levels.clone(),
                     unverified: BTreeMap::new(),
+                    readable_env: false,
                     evidence: Vec::new(),
                 };
                 self.report(JobReport::BootProven { procedure: Some(id), proof: Arc::new(proof) });
@@ -143,6 +144,7 @@ fn procedure(target: &str, purpose: Purpose, levels: BTreeMap<String, String>) -
         load: None,
         jobs: None,
         lease: None,
+        notes: Vec::new(),
         steps: vec![step("stop"), step("start")],
     }
 }

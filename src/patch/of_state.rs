@@ -34,7 +34,7 @@ pub fn ranked(state: &State) -> Vec<Ranked> {
 pub fn entries(state: &State, case: &Case) -> Vec<Entry> {
     let mut out: Vec<Entry> = Vec::new();
     let mut told = Vec::new();
-    for entry in state.entries.iter() {
+    for entry in &state.entries {
         let same = case.patches.iter().find(|p| is_same(p, entry));
         if let Some(patch) = same {
             told.push(patch.id.clone());

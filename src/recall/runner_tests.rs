@@ -139,6 +139,7 @@ fn case(url: &str) -> Case {
             checkpoint: None,
             checkout: None,
             production: false,
+            readable_env: false,
         }],
         recall: RecallSpec::default(),
         client: ClientSpec::default(),

@@ -117,6 +117,7 @@ mod tests {
             checkpoint: None,
             checkout: None,
             production: false,
+            readable_env: false,
         }
     }
 

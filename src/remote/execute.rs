@@ -8,17 +8,29 @@ use std::time::Duration;
 
 use super::machine::{Machine, ShellEnd, ShellFailure};
 use super::procedures::Means;
-use super::{lease, prove};
+use super::{lease, prove, router};
 use crate::case::{Case, Target};
 use crate::engine::input::JobReport;
 use crate::engine::job::{EngineGone, JobContext};
 use crate::engine::procedure::{
-    Action, BootExpectation, BootProof, Evidence, Failure, Lease, Phase, Procedure, ProcessKey, Step,
+    Action, BootExpectation, BootProof, Evidence, Failure, Lease, Phase, Procedure, ProcessKey, Purpose, RoutedWorker,
+    RouterAsk, Step,
 };
 use crate::redact;
 use crate::untrusted::Untrusted;
 
-/// Runs a procedure: `Do` from step `from` upwards, `Undo` from step `from` downwards.
+/// Which part of a procedure is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Do or undo.
+    pub phase: Phase,
+    /// `Do` from this step upwards, `Undo` from it downwards.
+    pub from: usize,
+    /// Whether requests that do not end in time may be cut off.
+    pub anyway: bool,
+}
+
+/// Runs a part of a procedure.
 ///
 /// # Errors
 /// A step failed, and nothing after it ran; the failure was reported. Or the job was cancelled between steps,
@@ -27,8 +39,7 @@ pub async fn run(
     means: &Means,
     case: &Case,
     procedure: &Procedure,
-    phase: Phase,
-    from: usize,
+    Part { phase, from, anyway }: Part,
     ctx: &JobContext,
 ) -> Result<(), Failure> {
     let target = case
@@ -47,7 +58,7 @@ pub async fn run(
         ctx.progress(done as u64, Some(total), progress_phase(&procedure.steps[step].name, phase));
         let id = procedure.id;
         tell(ctx, JobReport::StepStarted { procedure: id, step, phase }).await?;
-        let run = Run { means, machine: &machine, case, target, procedure, ctx, step, phase };
+        let run = Run { means, machine: &machine, case, target, procedure, ctx, step, phase, anyway };
         let end = match phase {
             Phase::Do => run.forward().await,
             Phase::Undo => run.back().await,
@@ -78,6 +89,10 @@ fn progress_phase(step: &str, phase: Phase) -> String {
         "start" => "starting",
         "prove" => "loading",
         "retire-override" => "putting the override aside",
+        "keep-worker" => "writing down the router's worker",
+        "drain" => "draining",
+        "re-add" => "bringing it back into its router",
+        "prove-entry" => "asking a whole request",
         other => other,
     };
     match phase {
@@ -95,6 +110,7 @@ struct Run<'a> {
     ctx: &'a JobContext,
     step: usize,
     phase: Phase,
+    anyway: bool,
 }
 
 impl Run<'_> {
@@ -146,6 +162,8 @@ impl Run<'_> {
                 // What the host could not do is tried from here.
                 Held::Ours | Held::Failed => {}
                 Held::Restoring => return Err(self.restoring()),
+                // A host may have been unable to tell a router.
+                Held::Restored if matches!(undo, Action::Router { ask: RouterAsk::Add, .. }) => {}
                 Held::Restored => return Ok(vec![said(&step.name, "the host has put it back by itself", &held.path)]),
                 Held::Lost => return Err(self.lost()),
             }
@@ -205,7 +223,8 @@ impl Run<'_> {
 
     async fn already(&self, check: &Action) -> Result<bool, Failure> {
         match check {
-            Action::Nothing | Action::ProveBoot { .. } => Ok(false),
+            Action::Nothing | Action::ProveBoot { .. } | Action::EntryToken { .. } => Ok(false),
+            Action::Router { ask, worker, .. } => self.asking(worker).holds(*ask).await,
             Action::Shell { script, timeout_s } => {
                 let end = self.machine.read(script, *timeout_s, &self.ctx.cancel).await;
                 end.map(|end| end.ok()).map_err(|f| self.broke(f))
@@ -226,7 +245,17 @@ impl Run<'_> {
                 self.gone(key, *timeout_s).await
             }
             Action::ProveBoot { expect, timeout_s } => self.prove(expect, *timeout_s).await,
+            Action::Router { ask, worker, timeout_s } => self.asking(worker).act(*ask, *timeout_s).await,
+            Action::EntryToken { entry, timeout_s } => {
+                router::entry_token(self.means, self.case, self.target, entry, *timeout_s, self.ctx).await
+            }
         }
+    }
+
+    fn asking<'w>(&'w self, worker: &'w RoutedWorker) -> router::Asking<'w> {
+        let Self { means, case, target, ctx, anyway, .. } = *self;
+        let way_back = self.procedure.purpose == Purpose::Restore;
+        router::Asking { means, case, target, worker, ctx, anyway, way_back }
     }
 
     async fn shell(&self, script: &str, timeout_s: f64, kind: Kind) -> Result<Vec<Evidence>, Failure> {

@@ -14,7 +14,7 @@ use super::probe::parse;
 use super::probe::types::Reading;
 use super::proc::{self, Environ, Unknown};
 use super::{MARK, lease};
-use crate::engine::procedure::Failure;
+use crate::engine::procedure::{Failure, RoutedWorker};
 use crate::untrusted::Untrusted;
 
 /// The script, which is the same for every host and every question.
@@ -52,6 +52,8 @@ pub struct Ground {
     pub runs: BTreeSet<String>,
     /// Who holds the target.
     pub lease: lease::Found,
+    /// The workers that a change of ours may have taken out of their routers.
+    pub workers: Vec<RoutedWorker>,
     /// How often the unit was started within its start limit's interval; `None` where there is no unit.
     pub starts: Option<Reading<u32>>,
     /// The host's clock.
@@ -104,6 +106,7 @@ pub fn parse(frame: &Frame) -> Result<Ground, Failure> {
         overrides: lines("overrides").into_iter().collect(),
         runs: lines("runs").iter().filter_map(|l| l.strip_prefix(&mark).map(str::to_owned)).collect(),
         lease: lease::read(&lease_files(frame)),
+        workers: workers(frame)?,
         starts: frame.sections.contains_key("unit.starts").then(|| starts(frame, &facts.time)),
         uid: facts.uid,
         time: facts.time,
@@ -129,6 +132,18 @@ fn lease_files(frame: &Frame) -> BTreeMap<String, Reading<Option<String>>> {
         _ => parse::text(frame, name).map(Some),
     };
     names.iter().map(|name| ((*name).to_owned(), file(&format!("lease.{name}")))).collect()
+}
+
+/// The workers that the lease remembers; a record that cannot be read must not be taken for none.
+fn workers(frame: &Frame) -> Result<Vec<RoutedWorker>, Failure> {
+    let text = match frame.sections.get("lease.worker") {
+        None | Some(Section::Unread(Unread::Gone(_))) => return Ok(Vec::new()),
+        Some(_) => parse::text(frame, "lease.worker").map_err(|Unknown(why)| why),
+    };
+    text.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string())).map_err(|why| {
+        Failure::new(format!("what stands in the lease about the router cannot be read: {why}"))
+            .hint("see `worker` in the lease's folder on the host")
+    })
 }
 
 /// How many starts lie within the interval of the start limit; each line begins with seconds since 1970.

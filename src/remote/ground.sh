@@ -29,6 +29,7 @@ main() {
         take overrides 65536 names "$folder/$stem-"
         take runs 65536 runs
         for file in holder token until restored program; do take "lease.$file" 4096 cat "$folder/leases/$lease/$file"; done
+        take lease.worker 65536 cat "$folder/leases/$lease/worker"
     fi
     if [ -n "$unit" ]; then unit_ground; fi
     finish

@@ -158,7 +158,8 @@ fn dead_man(unit: bool) -> String {
     )
 }
 
-/// The script that puts the target back once, whoever runs it: the dead man's shell, or `restore`.
+/// The script that puts the target back once, whoever runs it: the dead man's shell, or `restore`. Once it is back, the
+/// router is told (`router.sh`); one that cannot be told from there is said, and holds up nothing.
 fn restore_script(path: &str, text: &str) -> Result<String, Failure> {
     Ok(format!(
         "# Puts the target back as it was before patchbench changed it: sh restore.sh\n\
@@ -172,11 +173,12 @@ fn restore_script(path: &str, text: &str) -> Result<String, Failure> {
          \x20 sleep 0.1; i=$((i+1))\n\
          done\n\
          echo \"$$ $(ticks $$)\" >\"$lease/restoring/pid\"\n\
-         if read -r status rest 2>/dev/null <\"$lease/restored\" && [ \"$status\" = 0 ]; then rm -rf \"$lease/restoring\"; exit 0; fi\n\
+         routers() {{ [ ! -e \"$lease/router.sh\" ] || sh \"$lease/router.sh\" || echo 'its router must be told by hand'; }}\n\
+         if read -r status rest 2>/dev/null <\"$lease/restored\" && [ \"$status\" = 0 ]; then routers; rm -rf \"$lease/restoring\"; exit 0; fi\n\
          (\n{text}\n)\n\
          status=$?\n\
          echo \"$status $(date +%s) by ${{1:-restore}}\" >\"$lease/restored\"\n\
-         [ $status != 0 ] || rm -f \"$lease/until\"\n\
+         [ $status != 0 ] || {{ rm -f \"$lease/until\"; routers; }}\n\
          rm -rf \"$lease/restoring\"\n\
          exit $status\n",
         path = quote(path)?,

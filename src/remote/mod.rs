@@ -21,6 +21,7 @@ pub mod probe;
 pub mod proc;
 pub mod procedures;
 pub mod prove;
+pub(crate) mod router;
 pub mod script;
 mod shell_text;
 mod unit_text;

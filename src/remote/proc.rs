@@ -122,6 +122,11 @@ pub fn environ(bytes: &[u8]) -> Result<Environ, Unknown> {
     Ok(environ)
 }
 
+/// Whether an environment is not known because its process wrote over it, and not for want of a right.
+pub fn is_overwritten(unknown: &Unknown) -> bool {
+    unknown.0.starts_with("the environment block is overwritten")
+}
+
 /// What `/proc/PID/cmdline` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cmdline {

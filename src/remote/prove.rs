@@ -16,8 +16,9 @@ use super::probe::types::{PortOwners, Probe};
 use super::probe::{self, Ask, container};
 use super::proc::{Cmdline, Unknown};
 use super::procedures::{Means, folder_of};
+use super::router::ready;
 use super::watch::{self, Contained, Look};
-use crate::case::{Case, Gate, LevelValue, Manager, Patch, Target};
+use crate::case::{Case, Gate, LevelValue, Manager, Patch, Role, Target};
 use crate::engine::job::JobContext;
 use crate::engine::live::Live;
 use crate::engine::procedure::{BootExpectation, BootProof, Evidence, Failure, ProcessKey};
@@ -76,7 +77,10 @@ pub async fn prove(
     };
     let pid = tokio::select! {
         ready = ready => ready?,
-        () = limit => return Err(watch.failure(format!("`{}` was not ready within {timeout_s} s", target.name))),
+        () = limit => {
+            let why = watch.waiting.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            return Err(watch.failure(format!("`{}` was not ready within {timeout_s} s{why}", target.name)));
+        }
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the server")),
     };
     evidence.append(&mut watch.evidence);
@@ -140,6 +144,8 @@ struct Watch<'a> {
     last: Vec<String>,
     ready: Option<String>,
     began: bool,
+    /// Why a router cannot serve yet, in its own words.
+    waiting: Option<String>,
     evidence: Vec<Evidence>,
     loading: Loading,
 }
@@ -152,8 +158,17 @@ impl<'a> Watch<'a> {
         let file = unit.is_none() && container.is_none();
         let log = file.then(|| (expect.log.clone(), expect.log_offset));
         let question = watch::Question { port: expect.port, run, log, unit, container };
-        let loading = Loading::new(target.engine, Timestamp::now());
-        Self { target, expect, question, last: Vec::new(), ready: None, began: false, evidence: Vec::new(), loading }
+        Self {
+            target,
+            expect,
+            question,
+            last: Vec::new(),
+            ready: None,
+            began: false,
+            waiting: None,
+            evidence: Vec::new(),
+            loading: Loading::new(target.engine, Timestamp::now()),
+        }
     }
 
     fn log_name(&self) -> String {
@@ -182,7 +197,7 @@ impl<'a> Watch<'a> {
         for line in lines {
             let line = redact::text(&line);
             ctx.live(Live::ServerLog { target: self.target.name.clone(), line: Untrusted::from(line.as_str()) });
-            if self.ready.is_none() && line.contains(ready_line(self.target.engine)) {
+            if self.ready.is_none() && line.contains(ready_line(self.target.engine, self.target.role)) {
                 self.ready = Some(line.clone());
             }
             if self.loading.take(&line, Timestamp::now()) {
@@ -239,6 +254,23 @@ impl<'a> Watch<'a> {
             return Err(
                 self.failure(format!("port {} is owned by another process: pid {pid}, {why}", self.expect.port))
             );
+        }
+        if self.target.role == Role::Router {
+            match ready::routes(self.target, endpoint).await {
+                ready::Routes::Ready(evidence) => {
+                    self.evidence.extend([
+                        seen("port-owner", &format!("pid {pid}"), format!("/proc/net/tcp, port {}", self.expect.port)),
+                        evidence,
+                    ]);
+                    return Ok(Some(pid));
+                }
+                ready::Routes::NotYet(why) => {
+                    ctx.progress(0, None, format!("waiting for the router: {why}"));
+                    self.waiting = Some(why);
+                    return Ok(None);
+                }
+                ready::Routes::Silent => {}
+            }
         }
         // A server that is met may have said so long ago.
         let met = self.expect.unit.as_ref().is_some_and(|u| u.old_invocation.is_none())
@@ -428,7 +460,9 @@ impl Asked<'_> {
         let mut left = self.tries();
         let (url, text) = loop {
             let token = tokio::select! {
-                token = endpoint.one_token() => token,
+                // What a router passes on is computed by two servers.
+                token = endpoint.whole_request(), if target.role == Role::Router => token,
+                token = endpoint.one_token(), if target.role != Role::Router => token,
                 () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the first token")),
             };
             match token {
@@ -459,6 +493,7 @@ impl Asked<'_> {
             proven_at: Timestamp::now(),
             levels: BTreeMap::new(),
             unverified: BTreeMap::new(),
+            readable_env: service::keeps_environment(&service::evidence(answer, pid)).unwrap_or(false),
             evidence,
         };
         take_levels(&mut proof, readings);

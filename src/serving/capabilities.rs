@@ -19,6 +19,8 @@ pub struct Dialect {
     pub load: &'static [Endpoint],
     /// Where a router of the engine tells its workers; they are changed there too.
     pub workers: Option<Endpoint>,
+    /// Where a router of the engine says whether it can serve.
+    pub readiness: Option<Endpoint>,
     /// JSON pointers into a chunk of the stream under which the number of cached prompt tokens may stand.
     pub cached_tokens: &'static [&'static str],
     /// Field of a delta that holds the reasoning.
@@ -57,6 +59,7 @@ pub fn dialect(engine: ServingEngine) -> Dialect {
             render: Render::Tokenize(&[Endpoint::TokenizeV1, Endpoint::Tokenize]),
             load: &[Endpoint::Loads, Endpoint::RouterLoads],
             workers: Some(Endpoint::Workers),
+            readiness: Some(Endpoint::Readiness),
             cached_tokens: &[USAGE],
             reasoning_field: "reasoning_content",
             cold: ColdRun::CacheSalt,
@@ -68,6 +71,7 @@ pub fn dialect(engine: ServingEngine) -> Dialect {
             render: Render::Tokenize(&[Endpoint::Tokenize]),
             load: &[],
             workers: None,
+            readiness: None,
             cached_tokens: &[USAGE],
             reasoning_field: "reasoning",
             cold: ColdRun::CacheSalt,
@@ -79,6 +83,7 @@ pub fn dialect(engine: ServingEngine) -> Dialect {
             render: Render::TemplateThenTokenize,
             load: &[],
             workers: None,
+            readiness: None,
             cached_tokens: &["/timings/cache_n", USAGE],
             reasoning_field: "reasoning_content",
             cold: ColdRun::CachePromptOff,

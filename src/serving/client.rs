@@ -84,6 +84,8 @@ pub struct Load {
     pub running: Option<u64>,
     /// Requests that wait.
     pub waiting: Option<u64>,
+    /// Requests between the halves of a divided deployment, which neither run nor wait.
+    pub handing_over: Option<u64>,
     /// Share of the key cache in use, 0 to 1; the fullest rank counts.
     pub kv_usage: Option<f64>,
     /// Share of prompt tokens found in the prefix cache, 0 to 1.
@@ -224,7 +226,46 @@ impl Client {
                 (Endpoint::Completion, json!({ "prompt": "Hello", "n_predict": 1, "temperature": 0 }))
             }
         };
-        let answer = self.call_within(endpoint, Some(&body), "the first token", self.timeouts.first_token).await?;
+        self.text_of(endpoint, &body).await
+    }
+
+    /// Has the deployment behind a router compute a whole request, greedily: two tokens, since the first one is computed
+    /// where the prompt is and only the second one where answers are. The URL that was asked, and the text.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request.
+    pub async fn whole_request(&self) -> Result<(String, Option<Untrusted>), ServingError> {
+        let (endpoint, body) = match self.engine {
+            ServingEngine::Sglang => {
+                let sampling = json!({ "max_new_tokens": 2, "temperature": 0, "ignore_eos": true });
+                (Endpoint::Generate, json!({ "text": "Hello", "sampling_params": sampling }))
+            }
+            ServingEngine::Vllm => {
+                let body = json!({ "model": self.served_model().await?, "prompt": "Hello", "max_tokens": 2,
+                    "temperature": 0, "ignore_eos": true });
+                (Endpoint::Completions, body)
+            }
+            ServingEngine::LlamaServer => {
+                (Endpoint::Completion, json!({ "prompt": "Hello", "n_predict": 2, "temperature": 0 }))
+            }
+        };
+        self.text_of(endpoint, &body).await
+    }
+
+    /// Whether a router says that it can serve, in its own words, with the URL that was asked. Costs no inference.
+    ///
+    /// # Errors
+    /// Any [`ServingError`] of a request: status 503 is a router that says that it cannot, and why;
+    /// [`ServingError::NotSupported`] but for `SGLang`'s.
+    pub async fn readiness(&self) -> Result<(String, Value), ServingError> {
+        let endpoint = self.dialect().readiness.ok_or_else(|| self.not_supported("a router's word of readiness"))?;
+        let mut answer = self.call(endpoint, None).await?;
+        redact::json(&mut answer);
+        Ok((self.url(endpoint), answer))
+    }
+
+    async fn text_of(&self, endpoint: Endpoint, body: &Value) -> Result<(String, Option<Untrusted>), ServingError> {
+        let answer = self.call_within(endpoint, Some(body), "the first token", self.timeouts.first_token).await?;
         let text = ["/text", "/content", "/choices/0/text"].iter().find_map(|p| answer.pointer(p)?.as_str());
         Ok((self.url(endpoint), text.map(|t| Untrusted::from(redact::text(t)))))
     }
@@ -462,7 +503,7 @@ pub(super) fn said(bytes: &[u8]) -> Untrusted {
     let text = String::from_utf8_lossy(bytes);
     let json: Option<Value> = serde_json::from_str(&text).ok();
     let message = json.as_ref().and_then(|v| {
-        let places = ["/error/message", "/message", "/detail", "/error"];
+        let places = ["/error/message", "/message", "/detail", "/reason", "/error"];
         places.iter().find_map(|p| v.pointer(p).and_then(Value::as_str))
     });
     match message {
@@ -503,6 +544,7 @@ fn read_load(answer: &Value) -> Option<Load> {
     Some(Load {
         running: number("num_running_reqs").map(|n| n as u64),
         waiting: number("num_waiting_reqs").map(|n| n as u64),
+        handing_over: load::handing_over(answer),
         kv_usage: number("token_usage"),
         cache_hit_rate: number("cache_hit_rate"),
     })

@@ -75,7 +75,8 @@ async fn loads_are_summed_and_the_fullest_rank_counts() {
     let body = "{\"loads\":[{\"num_running_reqs\":2,\"num_waiting_reqs\":1,\"token_usage\":0.25},\
                 {\"num_running_reqs\":3,\"num_waiting_reqs\":0,\"token_usage\":0.75}]}";
     let (client, _) = answering("200 OK", body, ServingEngine::Sglang).await;
-    let expect = Load { running: Some(5), waiting: Some(1), kv_usage: Some(0.75), cache_hit_rate: None };
+    let expect =
+        Load { running: Some(5), waiting: Some(1), handing_over: None, kv_usage: Some(0.75), cache_hit_rate: None };
     assert_eq!(client.loads().await.unwrap(), expect);
 }
 

@@ -22,6 +22,8 @@ pub enum Endpoint {
     RouterLoads,
     /// The workers of a router, `SGLang`'s.
     Workers,
+    /// Whether a router has workers enough to serve, `SGLang`'s.
+    Readiness,
     /// Counters, all engines.
     Metrics,
     /// Served models, all engines.
@@ -57,7 +59,7 @@ pub enum Cost {
 
 impl Endpoint {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::ModelInfo,
         Self::ModelInfoOld,
         Self::ServerInfo,
@@ -65,6 +67,7 @@ impl Endpoint {
         Self::Loads,
         Self::RouterLoads,
         Self::Workers,
+        Self::Readiness,
         Self::Metrics,
         Self::Models,
         Self::Version,
@@ -85,9 +88,10 @@ impl Endpoint {
             Self::ModelInfoOld => "/get_model_info",
             Self::ServerInfo => "/server_info",
             Self::ServerInfoOld => "/get_server_info",
-            Self::Loads => "/v1/loads?include=core,memory,queues&format=json",
+            Self::Loads => "/v1/loads?include=core,memory,queues,disagg&format=json",
             Self::RouterLoads => "/get_loads",
             Self::Workers => "/workers",
+            Self::Readiness => "/readiness",
             Self::Metrics => "/metrics",
             Self::Models => "/v1/models",
             Self::Version => "/version",

@@ -24,6 +24,11 @@ impl ApiKey {
         sendable.then(|| Self(text.to_owned()))
     }
 
+    /// The key itself, for the one request that hands it on.
+    pub(super) fn word(&self) -> &str {
+        &self.0
+    }
+
     /// The value of the `Authorization` header.
     pub(super) fn bearer(&self) -> String {
         format!("Bearer {}", self.0)

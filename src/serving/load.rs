@@ -25,6 +25,27 @@ pub fn over_ranks(answer: &Value) -> Option<BTreeMap<&'static str, f64>> {
     Some(NAMES.iter().filter_map(total).collect())
 }
 
+/// Queues of a divided deployment whose requests are counted neither as running nor as waiting.
+const HAND_OVER: &[&str] = &[
+    "prefill_bootstrap_queue_reqs",
+    // The name before.
+    "prefill_prealloc_queue_reqs",
+    "prefill_inflight_queue_reqs",
+    "decode_prealloc_queue_reqs",
+    "decode_transfer_queue_reqs",
+    "decode_retracted_queue_reqs",
+];
+
+/// Requests that all ranks together hand over or take over; `None` where no rank speaks of it.
+pub fn handing_over(answer: &Value) -> Option<u64> {
+    let ranks = answer.get("loads")?.as_array()?;
+    let of = |rank: &Value| {
+        let told = rank.get("disaggregation")?.as_object()?;
+        HAND_OVER.iter().filter_map(|name| told.get(*name)?.as_u64()).reduce(|a, b| a + b)
+    };
+    ranks.iter().filter_map(of).reduce(|a, b| a + b)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -41,5 +62,19 @@ mod tests {
         assert_eq!(over_ranks(&answer), Some(expect));
         assert_eq!(over_ranks(&json!({"loads": []})), Some(BTreeMap::new()));
         assert_eq!(over_ranks(&json!({"load": 1})), None);
+    }
+
+    #[test]
+    fn requests_between_the_halves_are_counted_where_they_are_told() {
+        let rank = |inflight: u64| {
+            json!({"disaggregation": {"mode": "prefill", "prefill_inflight_queue_reqs": inflight,
+            "prefill_bootstrap_queue_reqs": 1, "kv_transfer_speed_gb_s": 9.5}})
+        };
+        assert_eq!(handing_over(&json!({"loads": [rank(2), rank(0)]})), Some(4));
+        for silent in
+            [json!({"loads": [{"num_running_reqs": 2}]}), json!({"loads": [{"disaggregation": null}]}), json!({})]
+        {
+            assert_eq!(handing_over(&silent), None, "{silent}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::log_grammar;
-use crate::case::ServingEngine;
+use crate::case::{Role, ServingEngine};
 use crate::engine::procedure::{BootProof, Evidence};
 use crate::engine::state::State;
 use crate::untrusted::Untrusted;
@@ -334,12 +334,14 @@ fn beginnings(engine: ServingEngine) -> &'static [(&'static str, LoadPhase)] {
     }
 }
 
-/// The line that says that an engine is ready.
-pub fn ready_line(engine: ServingEngine) -> &'static str {
-    match engine {
-        ServingEngine::Sglang => "The server is fired up and ready to roll!",
-        ServingEngine::Vllm => "Application startup complete",
-        ServingEngine::LlamaServer => "server is listening",
+/// The line that says that a target is ready. `SGLang`'s router writes its own before it listens and before it knows any
+/// worker, so that a router's word on its endpoint goes before it.
+pub fn ready_line(engine: ServingEngine, role: Role) -> &'static str {
+    match (engine, role) {
+        (ServingEngine::Sglang, Role::Router) => "Router ready |",
+        (ServingEngine::Sglang, _) => "The server is fired up and ready to roll!",
+        (ServingEngine::Vllm, _) => "Application startup complete",
+        (ServingEngine::LlamaServer, _) => "server is listening",
     }
 }
 
@@ -353,7 +355,7 @@ const BARS: [(&str, LoadPhase); 5] = [
 ];
 
 fn tells(engine: ServingEngine, current: LoadPhase, line: &str) -> Option<Told> {
-    if line.contains(ready_line(engine)) {
+    if line.contains(ready_line(engine, Role::Monolithic)) {
         return Some(Told::Ready);
     }
     // A bar that goes back to the beginning of its line leaves many states in one line; the last one counts.

@@ -177,6 +177,7 @@ fn the_times_of_a_start_come_back_from_its_proof() {
         proven_at: at(20.0),
         levels: BTreeMap::new(),
         unverified: BTreeMap::new(),
+        readable_env: false,
         evidence: loading.evidence("decode.log"),
     };
     assert_eq!(times_of(&proof), loading.times());

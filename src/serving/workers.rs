@@ -30,7 +30,25 @@ pub struct Worker {
     pub load: Option<u64>,
     /// The port on which it hands its keys over, where it has one.
     pub bootstrap_port: Option<u16>,
+    /// The request that brings it back as it was listed.
+    pub body: Value,
 }
+
+/// What a router's list says of a worker under one name, and how the request that adds one calls it.
+const KEPT: &[(&str, &str)] = &[
+    ("url", "url"),
+    ("worker_type", "worker_type"),
+    ("bootstrap_port", "bootstrap_port"),
+    ("model_id", "model_id"),
+    ("priority", "priority"),
+    ("cost", "cost"),
+    ("runtime_type", "runtime"),
+    ("tokenizer_path", "tokenizer_path"),
+    ("reasoning_parser", "reasoning_parser"),
+    ("tool_parser", "tool_parser"),
+    ("chat_template", "chat_template"),
+    ("metadata", "labels"),
+];
 
 /// The workers of a router. Costs no inference and changes nothing.
 ///
@@ -56,7 +74,12 @@ fn read(worker: &Value) -> Option<Worker> {
         Some("regular") => Some(Role::Monolithic),
         _ => None,
     };
+    let kept = |(told, asked): &(&str, &str)| {
+        let value = worker.get(*told).filter(|v| !v.is_null() && v.as_object().is_none_or(|o| !o.is_empty()))?;
+        Some(((*asked).to_owned(), value.clone()))
+    };
     Some(Worker {
+        body: Value::Object(KEPT.iter().filter_map(kept).collect()),
         id: text("id")?,
         url: text("url")?,
         role,
@@ -69,15 +92,16 @@ fn read(worker: &Value) -> Option<Worker> {
 /// How a wait for an idle worker ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drained {
-    /// No request runs or waits at it.
+    /// No request runs, waits or is handed over at it.
     Idle,
-    /// So many still run or wait.
+    /// So many still are.
     Busy(u64),
-    /// It does not tell how many requests run or wait.
+    /// It does not tell how many there are.
     Unknown,
 }
 
-/// Waits until no request runs or waits at a worker, by what it says itself; reads only.
+/// Waits until no request runs, waits or is handed over at a worker, by what it says itself; reads only. `seen` is told
+/// the number after each look.
 ///
 /// # Errors
 /// Its load cannot be read, or `cancel` ends the wait.
@@ -85,17 +109,23 @@ pub async fn until_idle(
     worker: &Client,
     poll: Duration,
     limit: Duration,
+    seen: impl Fn(u64),
     cancel: &CancellationToken,
 ) -> Result<Drained, ServingError> {
     let end = tokio::time::Instant::now() + limit;
+    // A request that the router had sent before may reach the worker after the first look.
+    let mut idle = 0;
     loop {
         let load = worker.loads().await?;
         let (Some(running), Some(waiting)) = (load.running, load.waiting) else { return Ok(Drained::Unknown) };
-        if running + waiting == 0 {
+        let all = running + waiting + load.handing_over.unwrap_or(0);
+        seen(all);
+        idle = if all == 0 { idle + 1 } else { 0 };
+        if idle == 2 {
             return Ok(Drained::Idle);
         }
         if tokio::time::Instant::now() >= end {
-            return Ok(Drained::Busy(running + waiting));
+            return Ok(if all == 0 { Drained::Idle } else { Drained::Busy(all) });
         }
         tokio::select! {
             () = cancel.cancelled() => return Err(ServingError::Cancelled),
@@ -107,9 +137,9 @@ pub async fn until_idle(
 /// The requests that **change** a router.
 pub mod change {
     use reqwest::Method;
-    use serde_json::json;
 
-    use super::{Client, Role, ServingError, Value, Worker, endpoint, redact, said};
+    use super::{Client, ServingError, Value, endpoint, redact, said};
+    use crate::serving::key::ApiKey;
 
     /// Takes a worker out of its router: it gets no new request, and what runs there runs to its end.
     ///
@@ -128,20 +158,15 @@ pub mod change {
         send(router, Method::DELETE, &part, None).await
     }
 
-    /// Brings a worker back into its router, as `worker` was listed before; its id will be another one.
+    /// Brings a worker back into its router with the request `body` of [`super::Worker`]; its id may be another one.
+    /// `key` is what the router shows the worker.
     ///
     /// # Errors
-    /// Any [`ServingError`] of a request; the router has that URL already, or the role is not known.
-    pub async fn add(router: &Client, worker: &Worker) -> Result<(), ServingError> {
-        let kind = match worker.role {
-            Some(Role::Prefill) => "prefill",
-            Some(Role::Decode) => "decode",
-            Some(Role::Monolithic) => "regular",
-            Some(Role::Router) | None => return Err(router.not_supported("adding a worker of unknown kind")),
-        };
-        let mut body = json!({ "url": worker.url, "worker_type": kind });
-        if let Some(port) = worker.bootstrap_port {
-            body["bootstrap_port"] = port.into();
+    /// Any [`ServingError`] of a request; the router has that URL already.
+    pub async fn add(router: &Client, body: &Value, key: Option<&ApiKey>) -> Result<(), ServingError> {
+        let mut body = body.clone();
+        if let (Some(key), Some(object)) = (key, body.as_object_mut()) {
+            object.insert("api_key".into(), key.word().into());
         }
         let path = endpoint(router)?.path();
         send(router, Method::POST, path, Some(&body)).await

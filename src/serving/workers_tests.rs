@@ -29,16 +29,16 @@ fn a_worker_is_taken_out_drained_and_brought_back() {
         assert_eq!(worker(&router, Role::Decode).await, None);
         let cancel = CancellationToken::new();
         let short = Duration::from_millis(10);
-        let drained = until_idle(&client(&decode.url), short, Duration::from_secs(5), &cancel).await;
+        let drained = until_idle(&client(&decode.url), short, Duration::from_secs(5), |_| (), &cancel).await;
         assert_eq!(drained, Ok(Drained::Idle));
         let error = router.one_token().await.unwrap_err();
         assert!(matches!(error, ServingError::Status { code: 503, .. }), "{error}");
 
-        change::add(&router, &decode).await.unwrap();
+        change::add(&router, &decode.body, None).await.unwrap();
         let again = worker(&router, Role::Decode).await.unwrap();
         assert_eq!((again.url.as_str(), again.id == decode.id), (decode.url.as_str(), false));
         assert!(router.one_token().await.is_ok(), "it serves again");
-        let taken = change::add(&router, &decode).await.unwrap_err();
+        let taken = change::add(&router, &decode.body, None).await.unwrap_err();
         assert!(matches!(taken, ServingError::Status { code: 409, .. }), "{taken}");
         let gone = change::remove(&router, &format!("../{}", decode.id)).await.unwrap_err();
         assert!(matches!(gone, ServingError::Status { code: 404, .. }), "{gone}");
@@ -79,18 +79,29 @@ async fn what_a_router_does_not_tell_is_unknown() {
         healthy: None,
         load: None,
         bootstrap_port: None,
+        body: serde_json::json!({"url": "http://x:1", "worker_type": "encode"}),
     };
     assert_eq!(workers, std::slice::from_ref(&expect));
-    let error = change::add(&client(&server.url), &expect).await.unwrap_err();
-    assert!(matches!(error, ServingError::NotSupported { .. }), "{error}");
     let other = Client::new(&server.url, ServingEngine::LlamaServer, None, Timeouts::default()).unwrap();
     assert!(matches!(list(&other).await, Err(ServingError::NotSupported { .. })));
     let busy = "{\"loads\":[{\"num_running_reqs\":2,\"num_waiting_reqs\":1}]}";
     let server = fake::raw(fake::response("200 OK", "application/json", busy)).await;
     let cancel = CancellationToken::new();
     let short = Duration::from_millis(1);
-    assert_eq!(until_idle(&client(&server.url), short, short, &cancel).await, Ok(Drained::Busy(3)));
+    assert_eq!(until_idle(&client(&server.url), short, short, |_| (), &cancel).await, Ok(Drained::Busy(3)));
     cancel.cancel();
-    let ended = until_idle(&client(&server.url), short, Duration::from_mins(1), &cancel).await;
+    let ended = until_idle(&client(&server.url), short, Duration::from_mins(1), |_| (), &cancel).await;
     assert_eq!(ended, Err(ServingError::Cancelled));
+}
+
+#[tokio::test]
+async fn a_worker_comes_back_as_it_was_listed() {
+    let listed = r#"{"workers":[{"id":"a","url":"http://x:1","model_id":"ds","priority":70,"cost":2.5,
+        "worker_type":"prefill","is_healthy":true,"load":3,"connection_mode":"Http","bootstrap_port":8998,
+        "runtime_type":"sglang","chat_template":null,"metadata":{"tier":"gold"},"job_status":null}]}"#;
+    let server = fake::raw(fake::response("200 OK", "application/json", listed)).await;
+    let workers = list(&client(&server.url)).await.unwrap();
+    let expect = serde_json::json!({"url": "http://x:1", "model_id": "ds", "priority": 70, "cost": 2.5,
+        "worker_type": "prefill", "bootstrap_port": 8998, "runtime": "sglang", "labels": {"tier": "gold"}});
+    assert_eq!(workers[0].body, expect);
 }

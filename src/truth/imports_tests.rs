@@ -19,6 +19,7 @@ fn target(checkout: Option<&str>) -> Target {
         checkpoint: None,
         checkout: checkout.map(Into::into),
         production: false,
+        readable_env: false,
     }
 }
 

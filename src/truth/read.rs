@@ -126,6 +126,7 @@ fn met(seen: &Seen, case: &Case, status: ServerStatus) -> Option<BootProof> {
         proven_at: Timestamp::now(),
         levels: BTreeMap::new(),
         unverified: BTreeMap::new(),
+        readable_env: seen.evidence.as_ref().and_then(|e| service::keeps_environment(e).ok()).unwrap_or(false),
         evidence: vec![prove::seen("port-owner", &owner, "the open sockets of the host")],
     };
     prove::take_levels(&mut proof, readings);

@@ -118,6 +118,26 @@ pub fn evidence(probe: &Probe, server: u32) -> Evidence {
     }
 }
 
+/// The variable that keeps process titles from overwriting the environment, as `setproctitle` reads it.
+pub const KEEPS_ENVIRONMENT: &str = "SPT_NOENV";
+
+/// Whether the server was started so that titles leave the environment of its processes readable.
+///
+/// # Errors
+/// Its own environment cannot be read, which says nothing.
+pub fn keeps_environment(evidence: &Evidence) -> Result<bool, Unknown> {
+    Ok(evidence.get(KEEPS_ENVIRONMENT)?.is_some_and(|v| !v.is_empty()))
+}
+
+/// How many processes of a service overwrote their environment, and how many it has.
+pub fn overwritten(probe: &Probe, server: u32) -> (usize, usize) {
+    let all = processes(probe, server);
+    let gone = |p: &&ServiceProcess| {
+        probe.processes.get(&p.pid).is_some_and(|p| p.environ.as_ref().is_err_and(proc::is_overwritten))
+    };
+    (all.iter().filter(gone).count(), all.len())
+}
+
 /// The block of the server's resource tracker, where it has one that can be read.
 pub fn tracker(probe: &Probe, server: u32) -> Option<Evidence> {
     let below = |pid: u32, above: u32| lineage(probe, pid).iter().any(|(p, _)| *p == above);

@@ -48,7 +48,10 @@ const TABLE: [(&str, By); 27] = [
         "A36_curl_completion_request.sh",
         Nothing("a conversation of a client: `recall import` is not part of this version"),
     ),
-    ("A38_patch_inventory.diff", Nothing("a diff: `patches import` is not part of this version")),
+    (
+        "A38_patch_inventory.diff",
+        Tests(&["src/patch/diff/tests.rs", "src/patch/inventory/tests.rs", "src/patch/case_text.rs"]),
+    ),
     ("A39_reference_numbers.json", Nothing("orders of magnitude for people who read a report of `micro`, no input")),
 ];
 

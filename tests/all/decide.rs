@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use patchbench::case::Case;
 use patchbench::engine::command::{Command, EndState, RecallPlan};
 use patchbench::engine::effect::{ChangeWish, Effect, JobSpec};
-use patchbench::engine::event::Happened;
+use patchbench::engine::event::{Event, Happened};
 use patchbench::engine::fake;
 use patchbench::engine::ids::{InputId, JobId, ProcedureId};
 use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
@@ -227,6 +227,46 @@ fn requests_that_run_on_production_are_cut_off_only_when_that_is_typed() {
     assert!(runs(&busy, "lab anyway"));
     assert!(runs(&with(0, Purpose::Restart), "lab") && runs(&with(0, Purpose::Restart), "lab anyway"));
     assert!(runs(&with(3, Purpose::Restore), "lab"), "the way back is not held up");
+}
+
+#[test]
+fn what_was_allowed_to_be_cut_off_is_remembered_with_the_change() {
+    let anyway = |state: &State, command: Command| match &step(state, Body::Command(command)).effects[..] {
+        [Effect::Start { spec: JobSpec::RunProcedure { anyway, .. }, .. }] => *anyway,
+        other => panic!("{other:?}"),
+    };
+    let confirm = |typed: Option<&str>| Command::Confirm { procedure: ProcedureId(1), typed: typed.map(Into::into) };
+    let waiting = planned(&running());
+    for (typed, expect) in [(None, false), (Some(""), false), (Some("lab"), false), (Some("lab anyway"), true)] {
+        assert_eq!(anyway(&waiting, confirm(typed)), expect, "{typed:?}");
+    }
+    // Whoever finishes it later allows no more and no less.
+    let cut = |typed: Option<&str>| {
+        let begun = after(
+            &waiting,
+            [
+                Body::Command(confirm(typed)),
+                Body::Report(JobReport::StepStarted { procedure: ProcedureId(1), step: 1, phase: Phase::Do }),
+            ],
+        );
+        let what = Happened::SessionResumed { program: "test".into() };
+        let mut state = begun;
+        state.apply(&Event { seq: state.seq + 1, at: Timestamp::UNIX_EPOCH, actor: Actor::program(), what });
+        state
+    };
+    let resume = Command::ResumeProcedure { procedure: ProcedureId(1) };
+    assert!(anyway(&cut(Some("lab anyway")), resume.clone()) && !anyway(&cut(None), resume));
+}
+
+#[test]
+fn a_busy_server_that_is_not_production_is_stopped_by_a_plain_yes() {
+    let state = running();
+    let mut change = fake::plan(&state.case.clone().unwrap(), "lab", &ChangeWish::Running(BTreeMap::new()));
+    change.load = Some(Load { running: 3, waiting: 1 });
+    assert!(change.cuts_off() && change.word() == "lab anyway");
+    let waiting = after(&state, [Body::Report(JobReport::Planned(change.into()))]);
+    let effects = step(&waiting, Body::Command(Command::Confirm { procedure: ProcedureId(1), typed: None })).effects;
+    assert!(matches!(effects[..], [Effect::Start { spec: JobSpec::RunProcedure { .. }, .. }]), "{effects:?}");
 }
 
 #[test]

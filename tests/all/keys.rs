@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use patchbench::engine::command::{Command, EndState};
 use patchbench::engine::ids::{JobId, ProcedureId};
 use patchbench::engine::input::ActorRole;
-use patchbench::engine::procedure::Failure;
+use patchbench::engine::procedure::{Action, Failure, Load, RoutedWorker, RouterAsk, Step};
 use patchbench::engine::state::{ProcedureStatus, Refusal, State};
 use patchbench::recall::trial::ProbeForm;
 use patchbench::ui::app::{App, Mode, Request};
@@ -72,17 +72,17 @@ fn message(app: &App) -> String {
 #[test]
 fn toggle_takes_the_next_level_of_the_selected_patch() {
     check("t", &[toggle("triton-indexer", None, "on")]);
-    check("jt", &[toggle("mma-decode", None, "off")]);
+    check("jjjt", &[toggle("mma-decode", None, "off")]);
     // The targets differ, so the level is not known: the innocent one.
     check("jjt", &[toggle("bf16-indexer", None, "off")]);
     // Three levels go round in the order of their names.
-    check("jjjt", &[toggle("mhc-bf16", None, "fp32")]);
+    check("jjjjt", &[toggle("mhc-bf16", None, "fp32")]);
 }
 
 #[test]
 fn a_patch_without_a_gate_cannot_be_toggled_and_says_why() {
     let mut app = app(rich(), UNICODE);
-    assert_eq!(type_keys(&mut app, "Gt"), []);
+    assert_eq!(type_keys(&mut app, "jt"), []);
     assert!(message(&app).contains("cannot be switched"), "{}", message(&app));
 }
 
@@ -91,7 +91,7 @@ fn marked_patches_are_toggled_by_one_restart_a_target() {
     let levels =
         BTreeMap::from([("triton-indexer".to_owned(), "on".to_owned()), ("mma-decode".to_owned(), "off".to_owned())]);
     let restart = |target: &str| Command::Restart { target: target.into(), levels: levels.clone() };
-    check("  t", &[restart("decode"), restart("prefill")]);
+    check(" jj t", &[restart("decode"), restart("prefill")]);
 }
 
 #[test]
@@ -191,6 +191,56 @@ fn production_wants_the_name_of_the_target() {
     let typed = type_keys(&mut app, "<back>decode<ret>");
     let confirm = Command::Confirm { procedure: ProcedureId(3), typed: Some("decode".into()) };
     assert_eq!(commands(typed), [confirm]);
+}
+
+/// The question about a change with this load, and with a drain before it.
+fn asked_busy(production: bool, drains: bool) -> (App, String) {
+    let mut state = rich();
+    state.case = Some(Arc::new(case(production)));
+    let mut app = app(state.clone(), UNICODE);
+    type_keys(&mut app, "t");
+    let mut change = procedure(3, "decode");
+    change.load = Some(Load { running: 3, waiting: 1 });
+    if drains {
+        let url = "http://127.0.0.1:30002".to_owned();
+        let worker = RoutedWorker { router: "router".into(), body: serde_json::json!({ "url": url }), url };
+        let idle = Action::Router { ask: RouterAsk::Idle { anyway: false }, worker, timeout_s: 300.0 };
+        change.steps.insert(1, Step { name: "drain".into(), proof: idle, ..change.steps[1].clone() });
+        change.notes.push("requests that run at `decode` get 300 s to run to their end".into());
+    }
+    with_procedure(&mut state, change, ProcedureStatus::Planned);
+    app.update_state(Arc::new(state));
+    let text = screen(&mut app, 140, 60);
+    (app, text)
+}
+
+#[test]
+fn a_replica_that_is_busy_is_stopped_by_choice_with_the_numbers_in_sight() {
+    let (mut app, text) = asked_busy(false, false);
+    assert!(text.contains("3 requests run and 1 wait when this was planned"), "{text}");
+    assert!(text.contains("y or enter cuts off 4 requests, esc drops the change"), "{text}");
+    let confirm = Command::Confirm { procedure: ProcedureId(3), typed: None };
+    assert_eq!(commands(type_keys(&mut app, "y")), [confirm]);
+}
+
+#[test]
+fn where_requests_get_time_to_end_cutting_them_off_is_a_key_or_a_word_of_its_own() {
+    let (mut app, text) = asked_busy(false, true);
+    assert!(!text.contains("cuts off 4 requests") && text.contains("a also cuts off what does not end"), "{text}");
+    assert!(
+        text.contains("get 300 s to run to their end") && text.contains("wait up to 300 s until no request"),
+        "{text}"
+    );
+    let plain = Command::Confirm { procedure: ProcedureId(3), typed: None };
+    let anyway = Command::Confirm { procedure: ProcedureId(3), typed: Some("decode anyway".into()) };
+    assert_eq!(commands(type_keys(&mut app, "y")), [plain]);
+    let (mut app, _) = asked_busy(false, true);
+    assert_eq!(commands(type_keys(&mut app, "a")), std::slice::from_ref(&anyway));
+    let (mut app, _) = asked_busy(true, true);
+    assert_eq!(commands(type_keys(&mut app, "decode anyway<ret>")), [anyway]);
+    let (mut app, _) = asked_busy(true, true);
+    let named = Command::Confirm { procedure: ProcedureId(3), typed: Some("decode".into()) };
+    assert_eq!(commands(type_keys(&mut app, "decode<ret>")), [named]);
 }
 
 #[test]

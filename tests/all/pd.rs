@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use patchbench::case::{Case, read_file};
 use patchbench::engine::state::State;
@@ -55,13 +56,22 @@ impl Lab {
         Self { case: made.case, monolithic: made.monolithic.unwrap(), root }
     }
 
-    /// Runs a command with `--json`; returns its status and its one object.
-    fn json(&self, args: &[&str]) -> (i32, Value) {
+    fn healthy() -> Self {
+        Self::new(&Scenario { shape: Shape::Disaggregated, ..named("clean").unwrap() })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let root = self.root.path();
         let mut command = Command::new(program());
         command.args(args).arg("--json").env("PATCHBENCH_SESSIONS", root.join("sessions"));
         command.env("XDG_STATE_HOME", root.join("state")).env("XDG_CONFIG_HOME", root.join("config"));
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command with `--json`; returns its status and its one object.
+    fn json(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.command(args).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         let value: Value = serde_json::from_str(&text)
             .unwrap_or_else(|e| panic!("{args:?}: {e}: {text}\n{}", String::from_utf8_lossy(&output.stderr)));
@@ -78,13 +88,117 @@ impl Lab {
     fn start(&self) {
         for target in ["prefill", "decode", "router"] {
             let proof = self.change(&["restart", self.case(), target]);
-            assert!(proof["evidence"].as_array().unwrap().iter().any(is_first_token), "{proof}");
+            let evidence = proof["evidence"].as_array().unwrap();
+            assert!(evidence.iter().any(is_first_token), "{proof}");
+            // A router is ready by its own word; it writes its line before it can serve.
+            let word = evidence.iter().find(|e| e["about"] == "readiness");
+            assert_eq!(word.is_some(), target == "router", "{proof}");
+            assert!(word.is_none_or(|e| e["seen"] == "ready, 2 of 2 workers live"), "{proof}");
         }
     }
 
     fn case(&self) -> &str {
         self.case.to_str().unwrap()
     }
+
+    fn port(&self, target: &str) -> u16 {
+        targets(&self.case).target(target).unwrap().port().unwrap()
+    }
+
+    /// Lets every start of a target take at least this long.
+    fn load_for(&self, target: &str, seconds: f64) {
+        let script = self.case.with_file_name(format!("serve_{target}.sh"));
+        let (text, port) = (fs_err::read_to_string(&script).unwrap(), format!("--port {}", self.port(target)));
+        fs_err::write(&script, text.replace(&port, &format!("{port} --load-seconds {seconds}"))).unwrap();
+    }
+
+    /// Whether the router lists the decode server and sees it live; `None` where it does not list it.
+    fn routed(&self) -> Option<bool> {
+        let list: Value = serde_json::from_str(&get(self.port("router"), "/workers").1).unwrap();
+        let worker = list["workers"].as_array().unwrap().iter().find(|w| w["worker_type"] == "decode")?;
+        worker["is_healthy"].as_bool()
+    }
+
+    /// Sends a long request through the router, and returns once the decode server works at it.
+    fn long_request(&self, tokens: u32) -> std::thread::JoinHandle<(u16, String)> {
+        let (router, decode) = (self.port("router"), self.port("decode"));
+        let body = format!(
+            "{{\"text\":\"Hello\",\"sampling_params\":{{\"max_new_tokens\":{tokens},\"temperature\":0,\"ignore_eos\":true}}}}"
+        );
+        let asked = std::thread::spawn(move || http(router, "POST", "/generate", &body));
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let load: Value = serde_json::from_str(&get(decode, "/v1/loads").1).unwrap();
+            if load["loads"][0]["num_running_reqs"] == 1 {
+                return asked;
+            }
+            assert!(Instant::now() < until && !asked.is_finished(), "the request never ran: {load}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn sessions(&self) -> Vec<store::Entry> {
+        store::list(&self.root.path().join("sessions")).unwrap()
+    }
+
+    /// Starts a command and kills it once its journal says that this step has begun; returns its session.
+    fn kill_in(&self, args: &[&str], step: &str) -> PathBuf {
+        let before = self.sessions().len();
+        let mut child = self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_mins(1);
+        let begun = |session: &Path| {
+            let bytes = fs_err::read(store::journal_path(session)).unwrap_or_default();
+            let events = decode(&bytes, 0, ChainHash::start()).map(|d| d.events).unwrap_or_default();
+            let state = replay(State::default(), &events);
+            let Some(entry) = state.procedures.values().next_back() else { return false };
+            entry.procedure.steps.iter().zip(&entry.steps).any(|(s, state)| s.name == step && state.started)
+        };
+        loop {
+            assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "`{step}` never began");
+            let sessions = self.sessions();
+            if sessions.len() > before && begun(&sessions[0].path) {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return sessions[0].path.clone();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A variable of a process; `None` is not set.
+fn variable(pid: u64, name: &str) -> Option<String> {
+    let block = fs_err::read(format!("/proc/{pid}/environ")).unwrap();
+    let mut pairs = block.split(|b| *b == 0).map(String::from_utf8_lossy);
+    pairs.find_map(|p| Some(p.strip_prefix(name)?.strip_prefix('=')?.to_owned()))
+}
+
+/// Status and body of an answer.
+fn http(port: u16, method: &str, path: &str, body: &str) -> (u16, String) {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let head = format!("{method} {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}", body.len());
+    write!(stream, "{head}\r\n\r\n{body}").unwrap();
+    let mut text = String::new();
+    // A server that is killed cuts its answers off.
+    let _ = stream.read_to_string(&mut text);
+    let status = text.split_whitespace().nth(1).and_then(|s| s.parse().ok()).unwrap_or(0);
+    (status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+fn get(port: u16, path: &str) -> (u16, String) {
+    http(port, "GET", path, "")
+}
+
+/// What a change saw about one thing.
+fn seen<'v>(report: &'v Value, about: &str) -> Vec<&'v str> {
+    let steps = report["routed"].as_array().unwrap().iter().flat_map(|s| s["evidence"].as_array().unwrap());
+    steps.filter(|e| e["about"] == about).filter_map(|e| e["seen"].as_str()).collect()
+}
+
+fn steps(report: &Value) -> Vec<&str> {
+    let steps = report["procedures"][0]["steps"].as_array().unwrap();
+    steps.iter().filter_map(|s| s["name"].as_str()).collect()
 }
 
 fn is_first_token(evidence: &Value) -> bool {
@@ -141,7 +255,7 @@ fn one_side_is_toggled_trials_record_every_boot_they_met_and_the_fault_is_seen_i
 
 #[test]
 fn a_healthy_pair_remembers_as_one_server_does() {
-    let lab = Lab::new(&Scenario { shape: Shape::Disaggregated, ..named("clean").unwrap() });
+    let lab = Lab::healthy();
     lab.start();
     let (status, divided) = lab.json(&["recall", lab.case()]);
     assert_eq!((status, rate(&divided)), (0, 0.0), "{}", divided["symptom"]);
@@ -154,4 +268,114 @@ fn a_healthy_pair_remembers_as_one_server_does() {
     assert_eq!(answers(&divided), answers(&alone));
     let counted = |recall: &Value| recall["symptom"]["trials"].as_u64().unwrap() as usize;
     assert_eq!(counted(&divided), answers(&divided).len(), "no trial is void");
+}
+
+#[test]
+fn a_request_that_runs_is_let_run_to_its_end_before_its_server_is_restarted() {
+    let lab = Lab::healthy();
+    lab.start();
+    let tokens = 1500;
+    let asked = lab.long_request(tokens);
+    let (status, done) = lab.json(&["toggle", lab.case(), "triton-indexer@decode", "off", "--readable-env", "--yes"]);
+    assert_eq!((status, done["outcomes"][0].as_str()), (0, Some("completed")), "{done}");
+    let (answered, body) = asked.join().unwrap();
+    let answer: Value = serde_json::from_str(&body).unwrap_or_else(|e| panic!("{answered} {e}: {body}"));
+    assert_eq!(
+        (answered, &answer["meta_info"]["completion_tokens"]),
+        (200, &tokens.into()),
+        "it was cut off: {answer}"
+    );
+
+    let expect = ["lease", "write-override", "keep-worker", "drain", "stop", "start", "prove", "re-add", "prove-entry"];
+    assert_eq!(steps(&done), expect);
+    assert_eq!(seen(&done, "drained"), ["no request runs or waits"], "{}", done["routed"]);
+    let [out, back, has] = seen(&done, "router")[..] else { panic!("{}", done["routed"]) };
+    assert!(out.ends_with("does not route to it any more") && back.ends_with("routes to it again"), "{out}, {back}");
+    assert!(has.ends_with("sees it live"), "{has}");
+    assert_eq!(seen(&done, "entry-token").len(), 1, "{}", done["routed"]);
+    assert_eq!(lab.routed(), Some(true));
+    let notes = done["procedures"][0]["notes"].to_string();
+    assert!(notes.contains("no other decode worker") && notes.contains("SPT_NOENV=1"), "{notes}");
+    let costs = done["costs"].to_string();
+    assert!(costs.contains("`router` and `prefill` must do without `decode`"), "{costs}");
+
+    let pid = |report: &Value| report["proofs"].as_array().unwrap().last().unwrap()["process"]["pid"].as_u64().unwrap();
+    assert_eq!(variable(pid(&done), "SPT_NOENV").as_deref(), Some("1"));
+    // What a change set stays with the next one, and goes with the way back.
+    let next = lab.json(&["toggle", lab.case(), "triton-indexer@decode", "on", "--yes"]).1;
+    assert_eq!(variable(pid(&next), "SPT_NOENV").as_deref(), Some("1"), "{next}");
+    let (status, back) = lab.json(&["restore", lab.case(), "--yes"]);
+    assert_eq!(status, 0, "{back}");
+    let restored = back["proofs"].as_array().unwrap().iter().find(|p| p["target"] == "decode").unwrap();
+    assert_eq!(variable(restored["process"]["pid"].as_u64().unwrap(), "SPT_NOENV"), None);
+    assert_eq!(lab.routed(), Some(true));
+}
+
+#[test]
+fn requests_that_do_not_end_in_time_stop_the_change_unless_it_is_said_that_they_may_be_cut_off() {
+    let lab = Lab::healthy();
+    let case = fs_err::read_to_string(&lab.case).unwrap();
+    fs_err::write(&lab.case, format!("{case}\n[budget]\ndrain_s = 1\n")).unwrap();
+    lab.start();
+    let asked = lab.long_request(20_000);
+    let toggle = ["toggle", lab.case(), "triton-indexer@decode", "off"];
+    let (status, stopped) = lab.json(&[&toggle[..], &["--yes"]].concat());
+    assert_eq!((status, stopped["outcomes"][0].as_str()), (3, Some("undone")), "{stopped}");
+    let message = stopped["error"]["message"].as_str().unwrap();
+    let expect = "1 request still runs at `decode` after 1 s; nothing was stopped, and `router` routes to it again";
+    assert_eq!(message, expect, "{stopped}");
+    assert!(stopped["error"]["hint"].as_str().unwrap().contains("`decode anyway`"), "{stopped}");
+    assert_eq!((lab.routed(), asked.is_finished()), (Some(true), false), "the request was cut off");
+
+    let (status, done) = lab.json(&[&toggle[..], &["--yes", "decode anyway"]].concat());
+    assert_eq!((status, done["outcomes"][0].as_str()), (0, Some("completed")), "{done}");
+    assert_eq!(seen(&done, "drained"), ["1 request still runs at `decode` after 1 s; they are cut off"]);
+    assert_eq!(lab.routed(), Some(true));
+    asked.join().unwrap();
+}
+
+#[test]
+fn a_program_that_died_between_drain_and_return_left_the_router_without_its_worker() {
+    let lab = Lab::healthy();
+    lab.start();
+    lab.load_for("decode", 2.0);
+    let toggle = ["toggle", lab.case(), "triton-indexer@decode", "off", "--yes"];
+    let session = lab.kill_in(&toggle, "prove");
+    assert_eq!(lab.routed(), None);
+    let (status, undone) = lab.json(&["session", "resume", session.to_str().unwrap(), "--undo"]);
+    assert_eq!((status, undone["half_done"][0]["now"].as_str()), (0, Some("undone")), "{undone}");
+    assert_eq!(lab.routed(), Some(true));
+
+    // Finishing brings it back too.
+    let session = lab.kill_in(&toggle, "prove");
+    let (status, done) = lab.json(&["session", "resume", session.to_str().unwrap(), "--finish"]);
+    assert_eq!((status, done["half_done"][0]["now"].as_str()), (0, Some("completed")), "{done}");
+    assert_eq!(lab.routed(), Some(true));
+
+    // So does the host by itself, without any session.
+    lab.kill_in(&["toggle", lab.case(), "triton-indexer@decode", "on", "--yes"], "prove");
+    assert_eq!(lab.routed(), None);
+    let leases = fs_err::read_dir(lab.root.path().join("state/patchbench/overrides/leases")).unwrap();
+    let of_decode = |path: &PathBuf| path.join("router.sh").exists();
+    let lease = leases.map(|e| e.unwrap().path()).find(of_decode).unwrap();
+    let way_back = Command::new("sh").arg(lease.join("restore.sh")).output().unwrap();
+    let said = String::from_utf8_lossy(&way_back.stdout).into_owned();
+    assert!(way_back.status.success() && said.contains("router was told to bring http://127.0.0.1"), "{way_back:?}");
+    let until = Instant::now() + Duration::from_secs(20);
+    while lab.routed() != Some(true) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(lab.routed(), Some(true));
+
+    // A new session finds what an earlier one took out, whatever it is asked for.
+    lab.kill_in(&toggle, "prove");
+    assert_eq!(lab.routed(), None);
+    let until = Instant::now() + Duration::from_secs(20);
+    while std::net::TcpStream::connect(("127.0.0.1", lab.port("decode"))).is_err() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (status, next) = lab.json(&["restart", lab.case(), "decode", "--yes"]);
+    let expect = ["lease", "write-override", "keep-worker", "stop", "start", "prove", "re-add", "prove-entry"];
+    assert_eq!((status, steps(&next)), (0, expect.to_vec()), "{next}");
+    assert_eq!(lab.routed(), Some(true));
 }

@@ -218,7 +218,7 @@ fn a_start_that_was_only_met_says_nothing_about_how_long_one_takes() {
     with_procedure(&mut state, procedure(3, "decode"), ProcedureStatus::Planned);
     app.update_state(Arc::new(state));
     let seen = screen(&mut app, 120, 40);
-    assert!(seen.contains("no start of it was seen yet") && !seen.contains("last start took"), "{seen}");
+    assert!(seen.contains("no start was seen yet") && !seen.contains("last start took"), "{seen}");
 }
 
 #[test]

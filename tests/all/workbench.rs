@@ -158,7 +158,8 @@ async fn toggle_confirm_recall_and_the_matrix_turns() {
         person.sees("boot b1").await;
         person.types("r");
         person.sees("6/6 failed, running now (b1)").await;
-        person.types("t");
+        person.types(":toggle triton-indexer off");
+        person.press(KeyCode::Enter);
         let question = person.sees("run this?").await;
         assert!(question.contains("true # "), "the exact commands are shown:\n{question}");
         person.types("y");

@@ -27,6 +27,9 @@ pub struct ToggleArgs {
     pub patch: String,
     /// Level of the patch, such as `off`
     pub level: String,
+    /// Start the server with `SPT_NOENV=1`, so that each of its processes shows its environment
+    #[arg(long)]
+    pub readable_env: bool,
     /// Plan or confirmation.
     #[command(flatten)]
     pub confirm: ConfirmArgs,
@@ -45,6 +48,9 @@ pub struct RestartArgs {
     /// Take a restart back that was cut off
     #[arg(long)]
     pub undo: bool,
+    /// Start the server with `SPT_NOENV=1`, so that each of its processes shows its environment
+    #[arg(long)]
+    pub readable_env: bool,
     /// Plan or confirmation.
     #[command(flatten)]
     pub confirm: ConfirmArgs,

@@ -355,6 +355,9 @@ pub struct IsolateArgs {
     #[arg(long, value_name = "N", default_value_t = 20, requires = "simulate",
           value_parser = clap::value_parser!(u32).range(1..))]
     pub runs: u32,
+    /// Start the servers of every arm with `SPT_NOENV=1`, so that each of their processes shows its environment
+    #[arg(long)]
+    pub readable_env: bool,
     /// Confirm the restarts of this target; each target of the case must be named
     #[arg(long, value_name = "TARGET")]
     pub yes: Vec<String>,

@@ -15,6 +15,7 @@ use crate::cli::json::ErrorCode;
 use crate::cli::unsupported::refuse;
 use crate::cli::{Context, isolate, micro, output, recall, search_plan, truth};
 use crate::engine::command::{Command, EndState, RecallPlan};
+use crate::engine::diagnostic::Diagnostic;
 use crate::engine::drive::{self, DriveError};
 use crate::engine::procedure::Failure;
 use crate::engine::runtime::EngineHandle;
@@ -105,7 +106,10 @@ pub fn isolate(context: &Context, args: &IsolateArgs) -> Result<Answer, Failed> 
         }
         Ok(())
     };
-    with_case(context, path, Keep::Session, work, |state, _, dir| isolate::answer(state, dir, context.style))
+    let (mut case, remarks) = case_file(path)?;
+    case.targets.iter_mut().for_each(|t| t.readable_env |= args.readable_env);
+    let answer = |state: &State, _, dir: Option<&Path>| isolate::answer(state, dir, context.style);
+    with_read(context, (case, remarks), Keep::Session, work, answer)
 }
 
 /// Searches to the end, or until the minutes are spent: then the search is stopped, and what runs comes to its end.
@@ -164,7 +168,17 @@ pub(super) fn with_case(
     work: impl AsyncFnOnce(&mut EngineHandle, &Run, &Case) -> Result<(), DriveError>,
     answer: impl FnOnce(&State, u64, Option<&Path>) -> Answer,
 ) -> Result<Answer, Failed> {
-    let (case, remarks) = case_file(path)?;
+    with_read(context, case_file(path)?, keep, work, answer)
+}
+
+/// The same on a case that was read already.
+fn with_read(
+    context: &Context,
+    (case, remarks): (Case, Vec<Diagnostic>),
+    keep: Keep,
+    work: impl AsyncFnOnce(&mut EngineHandle, &Run, &Case) -> Result<(), DriveError>,
+    answer: impl FnOnce(&State, u64, Option<&Path>) -> Answer,
+) -> Result<Answer, Failed> {
     block_on(async {
         let run = start_kept(context, &case.name, SEED, keep)?;
         let mut handle = run.handle();

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::change::change;
+use super::change::{How, change};
 use crate::cli::Context;
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::change::RestoreArgs;
@@ -63,7 +63,7 @@ pub fn restore(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> 
     }
     let (case, _) = case_file(path)?;
     let commands = case.targets.iter().map(|t| Command::Restore { target: Some(t.name.clone()) }).collect();
-    change(context, path, &args.confirm, commands)
+    change(context, path, How { confirm: &args.confirm, readable_env: false }, commands)
 }
 
 fn on_host(context: &Context, args: &RestoreArgs) -> Result<Answer, Failed> {

@@ -71,7 +71,8 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) -> Result<(), Router
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     health::look_now(&shared).await;
     tokio::spawn(health::watch(Arc::clone(&shared)));
-    for worker in shared.workers.all() {
+    let all = shared.workers.all();
+    for worker in &all {
         let word = if worker.is_healthy() { "healthy" } else { "unhealthy" };
         log::line(&format!("Worker {} ({:?}): {word}", worker.url, worker.kind));
     }
@@ -81,8 +82,9 @@ async fn listen(listener: TcpListener, shared: Arc<Shared>) -> Result<(), Router
         let _ = stopped.await;
     });
     let mut server = tokio::spawn(server.into_future());
-    // The lab's router says that it is ready in the words of a server, so that one line is to be waited for.
-    log::line("The server is fired up and ready to roll!");
+    let urls: Vec<String> = all.iter().map(|w| w.url.clone()).collect();
+    // As that of `SGLang`, which writes it before its workers are known to live.
+    log::line(&format!("Router ready | workers: {urls:?}"));
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}

@@ -22,6 +22,11 @@ import json, os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 args = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 print("loading weights", flush=True)
+if "PB_TITLE" in os.environ and not os.environ.get("SPT_NOENV"):
+    # As a title is set: over the block that `/proc` shows.
+    import ctypes
+    stat = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+    ctypes.memset(int(stat[47]), 0, int(stat[48]) - int(stat[47]))
 if args.get("--mode") == "broken":
     print("RuntimeError: boom, HF_TOKEN=hf_secret1", flush=True)
     sys.exit(3)
@@ -161,7 +166,7 @@ impl Bench {
             }
             (boots, reports, live)
         });
-        let result = run(&self.means, &self.case, procedure, phase, from, &ctx).await;
+        let result = run(&self.means, &self.case, procedure, Part { phase, from, anyway: false }, &ctx).await;
         drop((ctx, live));
         let (boots, reports, live) = collect.await.unwrap();
         Outcome { result, boots, reports, live }
@@ -217,6 +222,41 @@ async fn a_server_is_started_changed_and_put_back() {
     bench.run(&stop, Phase::Do, 0).await.result.unwrap();
     assert!(!local::runs(back.process));
     assert!(bench.plan(&ChangeWish::Stopped).await.unwrap().steps.is_empty());
+}
+
+#[tokio::test]
+async fn a_server_that_overwrites_its_environment_can_be_started_so_that_it_does_not() {
+    let mut bench = bench();
+    let script = fs_err::read_to_string(bench.path("serve.sh")).unwrap();
+    fs_err::write(bench.path("serve.sh"), script.replace("set -e", "set -e\nexport PB_TITLE=1")).unwrap();
+    let first = bench.change(running(&[])).await;
+    assert!(first.unverified["x"].contains("overwritten") && !first.readable_env, "{first:?}");
+    let plan = bench.plan(&running(&[])).await.unwrap();
+    let [note] = &plan.notes[..] else { panic!("{:?}", plan.notes) };
+    assert!(note.contains("wrote their title over their environment") && note.contains("`--readable-env`"), "{note}");
+
+    bench.case.targets[0].readable_env = true;
+    let plan = bench.plan(&running(&[])).await.unwrap();
+    assert!(plan.notes[0].starts_with("`lab` is started with `SPT_NOENV=1`"), "{:?}", plan.notes);
+    let Action::Shell { script: shown, .. } = &plan.steps[1].apply else { panic!("{:?}", plan.steps) };
+    assert!(plan.steps[1].name == "write-override" && shown.contains("export SPT_NOENV=1"), "{shown}");
+    let second = bench.change(running(&[])).await;
+    check_levels(&second, &[("x", "on"), ("mode", "fp32"), ("lie", "off")]);
+    assert!(second.readable_env);
+
+    // It stays with what runs, and goes with the way back.
+    bench.case.targets[0].readable_env = false;
+    let third = bench.change(running(&[("mode", "bf16")])).await;
+    check_levels(&third, &[("x", "on"), ("mode", "bf16"), ("lie", "off")]);
+    let back = bench.change(ChangeWish::Original).await;
+    assert!(third.readable_env && !back.readable_env && back.unverified.contains_key("x"), "{back:?}");
+
+    // A script that says so itself needs no copy.
+    let own = script.replace("set -e", "set -e\nexport PB_TITLE=1 SPT_NOENV=1");
+    fs_err::write(bench.path("serve.sh"), own).unwrap();
+    bench.case.targets[0].readable_env = true;
+    let plan = bench.plan(&running(&[])).await.unwrap();
+    assert!(!plan.steps.iter().any(|s| s.name == "write-override"), "{:?}", plan.steps);
 }
 
 #[tokio::test]
@@ -447,7 +487,7 @@ async fn what_cannot_be_planned_is_said_in_one_sentence() {
         (
             change(|b| b.case.targets[0].manager = Manager::Docker { docker: "d".into() }),
             running(&[]),
-            "is a container",
+            "cannot tell how `d` runs",
         ),
         (change(|b| b.case.targets[0].host = "gpu".into()), running(&[]), "cannot be reached"),
         (no_folder, running(&[]), "the folder of the log"),
@@ -475,9 +515,13 @@ async fn cancelling_stops_between_steps_and_in_waits() {
             }
         }
     });
-    let failure = run(&bench.means, &bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
+    let failure = run(&bench.means, &bench.case, &procedure, Part { phase: Phase::Do, from: 0, anyway: false }, &ctx)
+        .await
+        .unwrap_err();
     assert!(failure.message.contains("cancelled"), "{}", failure.message);
-    let again = run(&bench.means, &bench.case, &procedure, Phase::Do, 0, &ctx).await.unwrap_err();
+    let again = run(&bench.means, &bench.case, &procedure, Part { phase: Phase::Do, from: 0, anyway: false }, &ctx)
+        .await
+        .unwrap_err();
     assert!(again.message.contains("cancelled before step"), "{}", again.message);
     drop(ctx);
     collect.await.unwrap();

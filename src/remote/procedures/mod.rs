@@ -17,8 +17,8 @@ use super::host::{Hosts, reach};
 use super::lease::{self, Found};
 use super::machine::Machine;
 use super::script::{Ask, Override};
-use super::{http, levels, shell_text};
-use crate::case::{Case, LevelValue, Manager, Patch, Target};
+use super::{http, levels, router, shell_text};
+use crate::case::{Case, LevelValue, Manager, Patch, Role, Target};
 use crate::engine::effect::ChangeWish;
 use crate::engine::ids::ProcedureId;
 use crate::engine::job::JobContext;
@@ -26,6 +26,7 @@ use crate::engine::procedure::{
     Action, BootExpectation, Failure, Lease, Load, Procedure, ProcessKey, Purpose, Readback, Step,
 };
 use crate::serving::load;
+use crate::truth::service;
 
 pub(crate) use look::{folder_of, roots};
 
@@ -93,7 +94,9 @@ pub async fn plan(
     let world = look::look(&machine, &means.folders, &patches, target, ctx).await?;
     let load = if world.running.is_some() { load_of(&means.hosts, target).await } else { None };
     let lease = lease_of(&world, &means.owner, case.budget.restore_after_min)?;
-    let wish = Wish { kind: wish, wished, patches };
+    let routed = router::look(means, case, target, world.running.is_some(), &world.ground.workers).await;
+    let readable = readable_env(&world, wish);
+    let wish = Wish { kind: wish, wished, patches, readable };
     let own_levels = world.own_levels.clone();
     let mut plan = Plan { world: &world, lease, wish, own_levels, load, steps: Vec::new(), tag: tag() };
     match &target.manager {
@@ -106,7 +109,12 @@ pub async fn plan(
             ));
         }
     }
-    Ok(plan.finish())
+    let note = environment_note(&world, &plan.wish);
+    let mut procedure = plan.finish();
+    procedure.notes.extend(note.filter(|_| !procedure.steps.is_empty()));
+    let drain_s = f64::from(case.budget.drain_s);
+    router::plan::weave(&mut procedure, case, &routed, world.running.is_some(), drain_s)?;
+    Ok(procedure)
 }
 
 /// What the server is doing; one that does not answer says nothing.
@@ -116,6 +124,34 @@ async fn load_of(hosts: &Hosts, target: &Target) -> Option<Load> {
     let values = load::over_ranks(&answer)?;
     let count = |name: &str| values.get(name).map(|v| v.round() as u32);
     Some(Load { running: count("num_running_reqs")?, waiting: count("num_waiting_reqs")? })
+}
+
+/// Whether the change must keep the environment readable: the case asks for it, or the server that runs has it so.
+fn readable_env(world: &World, wish: &ChangeWish) -> bool {
+    let has = |pid| service::keeps_environment(&service::evidence(&world.probe, pid)).unwrap_or(false);
+    matches!(wish, ChangeWish::Running(_))
+        && world.target.role != Role::Router
+        && (world.target.readable_env || world.running.as_ref().is_some_and(|r| has(r.key.pid)))
+}
+
+/// What is said of the environment of the server's processes.
+fn environment_note(world: &World, wish: &Wish<'_>) -> Option<String> {
+    let name = &world.target.name;
+    if wish.readable {
+        return Some(format!(
+            "`{name}` is started with `{}=1`, so that each of its processes shows its environment; a restore takes it away",
+            service::KEEPS_ENVIRONMENT
+        ));
+    }
+    let running = world.running.as_ref().filter(|_| matches!(wish.kind, ChangeWish::Running(_)))?;
+    match service::overwritten(&world.probe, running.key.pid) {
+        (0, _) => None,
+        (gone, all) => Some(format!(
+            "{gone} of {all} processes of `{name}` wrote their title over their environment, so that it cannot be read \
+             back; `--readable-env`, or `readable_env = true` at the target, starts it with `{}=1`",
+            service::KEEPS_ENVIRONMENT
+        )),
+    }
 }
 
 /// What tells one plan from another on the host.
@@ -186,6 +222,8 @@ struct Wish<'a> {
     wished: BTreeMap<String, String>,
     /// Patches of the target.
     patches: Vec<&'a Patch>,
+    /// Whether titles must leave the environment of its processes readable.
+    readable: bool,
 }
 
 /// A plan in the making.
@@ -232,7 +270,12 @@ impl Plan<'_> {
     fn asks(&self, levels: &Levels) -> Vec<Ask> {
         let current = self.world.running.as_ref().map(|_| &self.world.current);
         let kept = if matches!(self.wish.kind, ChangeWish::Original) { None } else { current };
-        asks(&self.wish.patches, &levels.wanted, &levels.own, &self.wish.wished, kept)
+        let mut asks = asks(&self.wish.patches, &levels.wanted, &levels.own, &self.wish.wished, kept);
+        if self.wish.readable {
+            let switch = service::KEEPS_ENVIRONMENT.to_owned();
+            asks.push(Ask { switch, value: Some("1".into()), takes_value: true });
+        }
+        asks
     }
 
     /// Whether the target runs as its own files say and nothing of ours stands on its host: a restart would cost time and
@@ -325,6 +368,7 @@ impl Plan<'_> {
             load: self.load,
             jobs: Some(format!("{}/jobs/{}-{}", self.world.ground.folder, self.world.stem, self.tag)),
             lease: Some(self.lease.lease),
+            notes: Vec::new(),
             steps: self.steps,
         }
     }

@@ -4,23 +4,22 @@
 //! for, so that nothing long stands before what changes the server.
 //! It takes no answer before it was drawn once, so that a key typed for something else cannot be one.
 
-use std::sync::Arc;
-
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::text::Line;
+use ratatui::text::{Line, Span};
 
 use super::{Outcome, Scroll, closes, frame, middle};
+use crate::engine::coupling;
 use crate::engine::ids::ProcedureId;
 use crate::engine::procedure::Procedure;
-use crate::engine::state::Boot;
 use crate::ui::derived::level_of;
 use crate::ui::keymap::{Key, Lookup};
 use crate::ui::pane::jobs::{folded_lines, step_lines};
 use crate::ui::pane::{View, fact, wrap_lines};
 use crate::ui::text;
 use crate::ui::theme::Role;
+use crate::untrusted::Untrusted;
 
 /// The question.
 #[derive(Clone, Debug)]
@@ -75,7 +74,10 @@ impl Confirm {
             return Outcome::Stay;
         }
         let Some(name) = &self.name else {
+            let change = view.state.procedures.get(&self.procedure).map(|p| &p.procedure);
+            let anyway = change.filter(|p| p.drains().is_some()).map(|p| p.word_anyway());
             return match event.code {
+                KeyCode::Char('a') if anyway.is_some() => Outcome::Confirm { procedure: self.procedure, typed: anyway },
                 KeyCode::Enter | KeyCode::Char('y') => Outcome::Confirm { procedure: self.procedure, typed: None },
                 KeyCode::Char('n') => Outcome::Discard(self.procedure),
                 _ => {
@@ -85,7 +87,7 @@ impl Confirm {
             };
         };
         match event.code {
-            KeyCode::Enter if self.typed == *name => {
+            KeyCode::Enter if self.typed == *name || self.typed == format!("{name} anyway") => {
                 Outcome::Confirm { procedure: self.procedure, typed: Some(self.typed.clone()) }
             }
             KeyCode::Backspace => {
@@ -123,17 +125,27 @@ impl Confirm {
                 view.span(format!("PRODUCTION: type {name} to run: "), Role::Bad),
                 view.span(format!("{}▏", self.typed), Role::Strong),
             ],
-            None => vec![
-                view.span("y", Role::Key),
-                view.span(" or ", Role::Text),
-                view.span("enter", Role::Key),
-                view.span(" runs exactly these steps, ", Role::Text),
-                view.span("esc", Role::Key),
-                view.span(" drops the change", Role::Text),
-            ],
+            None => ask_plainly(view, procedure),
         };
         buffer.set_line(inside.x, inside.bottom() - 1, &Line::from(question), inside.width);
     }
+}
+
+fn ask_plainly(view: &View<'_>, procedure: &Procedure) -> Vec<Span<'static>> {
+    let mut out = vec![view.span("y", Role::Key), view.span(" or ", Role::Text), view.span("enter", Role::Key)];
+    match procedure.load.filter(|_| procedure.cuts_off()) {
+        // What runs there is the first thing to know.
+        Some(load) => {
+            let all = text::counted((load.running + load.waiting) as usize, "request");
+            out.push(view.span(format!(" cuts off {all}, "), Role::Bad));
+        }
+        None => out.push(view.span(" runs exactly these steps, ", Role::Text)),
+    }
+    if procedure.drains().is_some() {
+        out.extend([view.span("a", Role::Key), view.span(" also cuts off what does not end in time, ", Role::Text)]);
+    }
+    out.extend([view.span("esc", Role::Key), view.span(" drops the change", Role::Text)]);
+    out
 }
 
 fn lines(view: &View<'_>, procedure: &Procedure, unfolded: bool) -> Vec<Line<'static>> {
@@ -157,9 +169,15 @@ fn lines(view: &View<'_>, procedure: &Procedure, unfolded: bool) -> Vec<Line<'st
         out.push(fact(view, "steps", names.join(", "), Role::Text));
     }
     out.push(fact(view, "costs", cost(view, procedure), Role::Text));
+    for sentence in coupling::price(view.state, procedure) {
+        out.push(fact(view, "coupled", sentence, Role::Text));
+    }
+    for note in &procedure.notes {
+        out.push(fact(view, "note", Untrusted::from(note.as_str()).visible(600), Role::Text));
+    }
     let undoable = procedure.steps.iter().filter(|s| s.undo.is_some()).count();
     let undo = format!(
-        "{undoable} of {} can be taken back: `:undo-procedure {}`, or {} puts the target back",
+        "{undoable} of {}: `:undo-procedure {}`; {} puts the target back",
         text::counted(procedure.steps.len(), "step"),
         procedure.id,
         view.key("restore")
@@ -185,15 +203,8 @@ fn unfolds(event: KeyEvent, view: &View<'_>) -> bool {
 }
 
 fn cost(view: &View<'_>, procedure: &Procedure) -> String {
-    // How long a server took that was merely met, nobody saw.
-    let ours = |b: &&Arc<Boot>| b.procedure.is_some() && b.proof.target == procedure.target;
-    let last = view.state.boots.values().rev().find(ours);
-    let seconds = last.map(|b| b.proof.proven_at.duration_since(b.proof.started_at).as_secs().max(0));
-    match seconds {
-        Some(s) => format!("requests to {} fail until it is ready again; its last start took {s} s", procedure.target),
-        None => format!(
-            "requests to {} fail until it is ready again; how long is not known, no start of it was seen yet",
-            procedure.target
-        ),
+    match coupling::start_seconds(view.state, &procedure.target) {
+        Some(s) => format!("requests fail until it is ready; its last start took {s} s"),
+        None => "requests fail until it is ready; how long is not known, no start was seen yet".into(),
     }
 }

@@ -247,6 +247,10 @@ pub fn action_lines(action: &Action) -> Vec<String> {
         Action::ProcessGone { pid, timeout_s, .. } => {
             vec![format!("(wait up to {timeout_s} s until process {pid} is gone)")]
         }
+        Action::Router { ask, worker, timeout_s } => vec![format!("({})", shown(&ask.words(worker, *timeout_s)))],
+        Action::EntryToken { entry, timeout_s } => {
+            vec![format!("(ask a whole request of {} within {timeout_s} s)", shown(entry))]
+        }
         Action::ProveBoot { expect, timeout_s } => vec![format!(
             "(prove the start within {timeout_s} s: new pid owns port {}, ready line in {}, first token, {} read back)",
             expect.port,
@@ -298,9 +302,9 @@ pub fn folded_lines(view: &View<'_>, procedure: &Procedure, key: &str) -> Vec<Li
         }
         out.push(Line::from(line));
         let mut run = action_lines(&step.apply);
-        if run.is_empty() {
-            // A step that only waits and proves says for what.
-            run = action_lines(&step.proof);
+        if run.is_empty() || matches!(step.proof, Action::Router { .. }) {
+            // A step that waits says for what.
+            run.extend(action_lines(&step.proof));
         }
         out.extend(run.into_iter().map(|text| Line::from(vec![Span::raw("   "), view.span(text, Role::Text)])));
     }

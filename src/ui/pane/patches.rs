@@ -49,7 +49,7 @@ impl Source for Rows<'_> {
     fn columns(&self) -> Vec<Column> {
         vec![
             Column::upto("patch", 14, 24, 1),
-            Column::upto("risk", 6, 11, 3),
+            Column::upto("risk", 8, 11, 3),
             Column::upto("runs", 6, 9, 2),
             Column::number("suspect", 7, 5),
             Column::number("else", 5, 6),
@@ -94,7 +94,10 @@ fn without_gate(ranked: &Ranked, name: Cell, risk: Cell) -> Vec<Cell> {
 
 /// The tier in a word with the sum.
 fn risk_cell(ranked: &Ranked) -> Cell {
-    Cell::of(format!("{} {:+.1}", ranked.tier.word(), ranked.score), tier_role(ranked.tier))
+    // What a verdict decides needs no tenths.
+    let score =
+        if ranked.score.abs() < 10.0 { format!("{:+.1}", ranked.score) } else { format!("{:+.0}", ranked.score) };
+    Cell::of(format!("{} {score}", ranked.tier.word()), tier_role(ranked.tier))
 }
 
 fn tier_role(tier: Tier) -> Role {

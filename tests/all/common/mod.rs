@@ -27,6 +27,7 @@ pub fn case(patches: &[&str]) -> Case {
         checkpoint: None,
         checkout: None,
         production: false,
+        readable_env: false,
     };
     Case {
         name: "lab-context-loss".into(),

@@ -97,6 +97,7 @@ pub fn target(name: &str, role: Role, production: bool) -> Target {
         checkpoint: None,
         checkout: None,
         production,
+        readable_env: false,
     }
 }
 
@@ -266,6 +267,7 @@ fn boot(id: u64, target: &str, age: i64, indexer: &str) -> Arc<Boot> {
             proven_at: ago(age),
             levels: BTreeMap::from([("triton-indexer".to_owned(), indexer.to_owned())]),
             unverified: BTreeMap::new(),
+            readable_env: false,
             evidence: Vec::new(),
         }),
     })
@@ -420,6 +422,7 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
         load: None,
         jobs: None,
         lease: None,
+        notes: Vec::new(),
         steps: vec![
             step(
                 "write-override",
@@ -467,9 +470,17 @@ pub fn procedure(id: u64, target: &str) -> Procedure {
 pub fn with_procedure(state: &mut State, procedure: Procedure, status: ProcedureStatus) {
     let steps = procedure.steps.iter().map(|_| StepState::default()).collect();
     let id = procedure.id;
-    state
-        .procedures
-        .insert(id, ProcedureState { procedure: Arc::new(procedure), confirmed_by: None, status, steps, failed: None });
+    state.procedures.insert(
+        id,
+        ProcedureState {
+            procedure: Arc::new(procedure),
+            confirmed_by: None,
+            anyway: false,
+            status,
+            steps,
+            failed: None,
+        },
+    );
     state.seq += 1;
 }
 
