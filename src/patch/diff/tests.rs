@@ -201,7 +201,7 @@ fn a_merge_is_shown_and_not_analysed() {
 
 const LOG: &str = "commit 1111111111111111111111111111111111111111 (HEAD -> main, tag: v1)\nMerge: 1 2\nAuthor: A <a@b>\nDate:   now\n\n    Lower mixing to bf16\n\n    More words.\n    commit 2222222\n\ndiff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n\ncommit 3333333333333333333333333333333333333333\nAuthor: A <a@b>\nDate:   now\n\n    Nothing\n\ncommit 4444444444444444444444444444444444444444\nAuthor: A <a@b>\n\n    Mode\n\ndiff --git a/y b/y\nold mode 100644\nnew mode 100755\n";
 
-const MAILS: &str = "From 1111111111111111111111111111111111111111 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nDate: now\nSubject: [PATCH 1/2] Lower the mixing of the hyper\n connections\n\nWords.\n---\n x | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)\n\ndiff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n-- \n2.39.2\n\nFrom 2222222222222222222222222222222222222222 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH 2/2] =?UTF-8?q?gr=C3=B6=C3=9Fer?=\n =?UTF-8?q?=20als?=\n\n---\ndiff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1,2 +1,1 @@\n a\n-b\n-- \n2.39.2\n\n";
+const MAILS: &str = "From 1111111111111111111111111111111111111111 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nDate: now\nSubject: [PATCH 1/2] Lower the mixing of the hyper\n connections\n\nWords.\n---\n x | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)\n\ndiff --git a/x b/x\nindex 1..2 100644\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n-- \n2.39.2\n\nFrom 2222222222222222222222222222222222222222 Mon Sep 17 00:00:00 2001\nFrom: A <a@b>\nSubject: [PATCH 2/2] =?UTF-8?q?gr=C3=B6=C3=9Fer?=\n =?UTF-8?q?=20wie?=\n\n---\ndiff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1,2 +1,1 @@\n a\n-b\n-- \n2.39.2\n\n";
 
 fn check_commits(text: &str, commits: &[(&str, &str)], files: &[Option<usize>]) {
     let diff = read(text);
@@ -215,7 +215,7 @@ fn check_commits(text: &str, commits: &[(&str, &str)], files: &[Option<usize>]) 
 #[test]
 fn commits_are_origins() {
     check_commits(LOG, &[("11", "Lower mixing to bf16"), ("33", "Nothing"), ("44", "Mode")], &[Some(0), Some(2)]);
-    let subjects = [("11", "Lower the mixing of the hyper connections"), ("22", "größer als")];
+    let subjects = [("11", "Lower the mixing of the hyper connections"), ("22", "größer wie")];
     check_commits(MAILS, &subjects, &[Some(0), Some(1)]);
     assert_eq!(read(MAILS).files[1].count(Side::Removed), 1, "the signature is no removed line");
     check_commits("commit abcdef1\n\n    s\n", &[("ab", "s")], &[]);
