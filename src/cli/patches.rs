@@ -8,7 +8,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::case::{Gate, LevelValue};
+use crate::case::{Gate, LevelValue, Role};
 use crate::cli::answer::Answer;
 use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Number, Report};
@@ -16,13 +16,16 @@ use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::config::nearest;
 use crate::engine::diagnostic::Diagnostic;
+use crate::engine::input::JobOutcome;
 use crate::engine::state::State;
 use crate::isolate::verdict::{Finding, SubjectKind};
-use crate::patch::case_text::case_text;
+use crate::patch::belief::{self, Belief};
+use crate::patch::case_text::{case_text, gate_of};
 use crate::patch::of_state;
 use crate::patch::risk::{self, Kind, Open, Ranked, Term, Tie, Tier};
 use crate::patch::state::Found;
 use crate::patch::types::Entry;
+use crate::untrusted::visible_lines;
 
 /// The patches of a case, and the factors beside them.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -121,6 +124,8 @@ pub struct ExplainReport {
     pub subject: Option<Ranked>,
     /// The ties that it is in.
     pub ties: Vec<Tie>,
+    /// What was ever believed of it, oldest first.
+    pub beliefs: Vec<Belief>,
 }
 
 impl Report for ExplainReport {
@@ -150,6 +155,11 @@ pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = patches_report(state);
     let text = text(&report, style);
     let mut answer = Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned());
+    if !unread_targets(state).is_empty() {
+        let message = format!("what runs is not known of {}", unread_targets(state).join(", "));
+        answer.status = Status::World;
+        answer = answer.error(ErrorCode::Unreachable, message, Some("`patchbench truth CASE` says why".into()));
+    }
     if state.case.is_none() {
         answer.status = Status::Usage;
         answer = answer.error(ErrorCode::Case, "no case is open", None);
@@ -183,7 +193,8 @@ pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&
         ImportForm::Case => case_text.clone(),
     };
     let report = ImportReport { source: source.to_owned(), entries: all, patches: report.patches, case_text };
-    let nothing = report.entries.is_empty().then(|| {
+    let failed = state.jobs.values().any(|j| matches!(j.outcome, Some(JobOutcome::Failed { .. })));
+    let nothing = (report.entries.is_empty() && !failed).then(|| {
         Diagnostic::warning("no-changes", format!("`{source}` holds no change that could be read"))
             .hint("name a diff file, or a range of commits as `A..B`")
     });
@@ -195,13 +206,40 @@ pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&
     }
 }
 
+/// What was believed, a paragraph each, and how it ended.
+fn belief_lines(beliefs: &[Belief]) -> Vec<String> {
+    let line = |b: &Belief| {
+        let sources: Vec<String> = b.evidence.iter().map(|e| e.source.clone()).collect();
+        let ended = b.ended.as_ref().map_or_else(String::new, |end| {
+            let by = end.by.map_or_else(String::new, |by| format!(", replaced by {by}"));
+            format!("\n      held no more since {}: {}{by}", end.at, end.why)
+        });
+        visible_lines(&format!("  {}. {}, by {}: {} [{}]{ended}", b.id, b.since, b.by, b.says, sources.join("; ")))
+    };
+    beliefs.iter().map(line).collect()
+}
+
+/// Targets that compute and of which no process could be read.
+fn unread_targets(state: &State) -> Vec<String> {
+    let case = state.case.iter().flat_map(|c| &c.targets).filter(|t| t.role != Role::Router);
+    let read = |name: &str| {
+        let truth = state.targets.get(name).and_then(|t| t.truth.as_ref());
+        truth.is_some_and(|t| t.process.is_some())
+    };
+    case.filter(|t| !read(&t.name)).map(|t| format!("`{}`", t.name)).collect()
+}
+
 /// Answers `patches explain ID`.
 pub fn explain(state: &State, id: &str, session: Option<&Path>) -> Answer {
     let ranked = of_state::ranked(state);
     let subject = ranked.iter().find(|r| r.id == id).cloned();
     let ties: Vec<Tie> = risk::ties(&ranked).into_iter().filter(|t| t.above == id || t.below == id).collect();
-    let text = subject.as_ref().map_or_else(String::new, |one| risk::explain(one, &ties));
-    let report = ExplainReport { subject, ties };
+    let beliefs: Vec<Belief> = belief::history(&state.beliefs, id).into_iter().cloned().collect();
+    let mut text = subject.as_ref().map_or_else(String::new, |one| risk::explain(one, &ties));
+    if !beliefs.is_empty() {
+        text = format!("{}\n\nbelieved\n{}", text.trim_end(), belief_lines(&beliefs).join("\n"));
+    }
+    let report = ExplainReport { subject, ties, beliefs };
     let mut answer = Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned());
     if report.subject.is_none() {
         let near = nearest(id, ranked.iter().map(|r| r.id.as_str()));
@@ -262,9 +300,9 @@ fn row(state: &State, entries: &[Entry], ranked: &Ranked) -> PatchRow {
         id: ranked.id.clone(),
         title: ranked.title.clone(),
         site: patch.and_then(|p| p.site.clone()).or_else(|| Some(entry?.files.first()?.path.clone())),
-        gate: patch.map_or(Gate::None, |p| p.gate.clone()),
+        gate: patch.map(|p| p.gate.clone()).or_else(|| gate_of(entry?, entries)).unwrap_or(Gate::None),
         phases: patch.map_or(phases, |p| p.phases.clone()),
-        suspect: patch.map_or_else(String::new, |p| p.suspect.clone()),
+        suspect: patch.map_or_else(|| "on".to_owned(), |p| p.suspect.clone()),
         state: ranked.states.iter().map(level).collect(),
         risk: risk_row(ranked),
         verdict: state.verdicts.iter().rfind(|v| is_about(&v.subject)).map(|v| v.verdict),

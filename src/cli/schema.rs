@@ -20,7 +20,7 @@ use crate::cli::json::{self, ErrorCode, ErrorReport, Report, schema_of};
 use crate::cli::keys::{CommandsReport, KeysReport};
 use crate::cli::lab::{RevealReport, ScenariosReport};
 use crate::cli::micro::MicroReports;
-use crate::cli::patches::PatchesReport;
+use crate::cli::patches::{ExplainReport, ImportReport, PatchesReport};
 use crate::cli::recall::RecallReport;
 use crate::cli::search_plan::{PlanReport, SimulateReport};
 use crate::cli::session::{SessionList, SessionRepair, SessionShow, SessionVerify};
@@ -78,6 +78,8 @@ pub const ALL: &[Known] = &[
     known::<ScenariosReport>(),
     known::<MicroReports>(),
     known::<PatchesReport>(),
+    known::<ImportReport>(),
+    known::<ExplainReport>(),
     known::<RecallReport>(),
     known::<SchemasReport>(),
     known::<SessionList>(),

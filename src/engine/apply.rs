@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::case::Case;
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::event::{Event, Happened};
@@ -14,9 +16,32 @@ use crate::engine::state::{
     StepState, TargetState, TimelineEntry, TrialEntry,
 };
 use crate::engine::timeline;
+use crate::patch::belief;
+use crate::patch::context::Evidence;
 use crate::truth::{ServerStatus, TargetTruth};
 
+/// Who holds what a verdict says.
+const THE_SEARCH: &str = "the search";
+
 impl State {
+    /// Writes down what is believed from now on, in place of what the same source said before.
+    fn hold(&mut self, at: Timestamp, subject: &str, by: &str, says: String, source: String, why: &str) {
+        let held = belief::history(&self.beliefs, subject);
+        let replaces = held.iter().filter(|b| b.by == by && b.ended.is_none()).map(|b| b.id).collect();
+        let change = belief::Change::Hold {
+            subject: subject.to_owned(),
+            evidence: vec![Evidence { fact: says.clone(), source }],
+            says,
+            by: by.to_owned(),
+            at,
+            replaces,
+            why: Some(why.to_owned()),
+        };
+        if let Ok(next) = belief::apply(&self.beliefs, &change) {
+            self.beliefs = Arc::new(next);
+        }
+    }
+
     /// Applies one event; the result depends on nothing but the state and the event.
     pub fn apply(&mut self, event: &Event) {
         let (text, mark) = timeline::describe(&event.what);
@@ -140,7 +165,24 @@ impl State {
                     }
                 }
             }
-            Happened::MicroMeasured { report } => self.micro.push_back(report.clone()),
+            Happened::Believed { change } => {
+                if let Ok(next) = belief::apply(&self.beliefs, change) {
+                    self.beliefs = Arc::new(next);
+                }
+            }
+            Happened::MicroMeasured { report } => {
+                let by = format!("microtest {} on {}", report.spec, report.device);
+                let case = self.case.clone();
+                let patches =
+                    case.iter().flat_map(|c| &c.patches).filter(|p| p.microtest.as_ref() == Some(&report.spec));
+                for patch in patches {
+                    if let Some(worst) = report.worst() {
+                        let says = format!("{}, {}: {}", worst.candidate, worst.class.word(), worst.says);
+                        self.hold(event.at, &patch.id, &by, says, by.clone(), "a newer run of it");
+                    }
+                }
+                self.micro.push_back(report.clone());
+            }
             Happened::SearchMoved { search } => self.search = Some(search.clone()),
             Happened::SymptomMeasured { symptom } => self.symptom = Some(symptom.clone()),
             Happened::VerdictReached { verdict } => {
@@ -150,6 +192,10 @@ impl State {
                     }
                     None => self.verdicts.push_back(verdict.clone()),
                 }
+                let says = format!("{}: {}", verdict.verdict.word(), verdict.why);
+                let lines = verdict.evidence.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+                let source = if lines.is_empty() { "the search".to_owned() } else { format!("journal lines {lines}") };
+                self.hold(event.at, &verdict.subject.id, THE_SEARCH, says, source, "a newer verdict");
             }
             Happened::NoteAdded { text } => {
                 self.notes.push_back(Note { at: event.at, by: event.actor.clone(), text: text.clone() });

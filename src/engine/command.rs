@@ -89,6 +89,17 @@ pub enum Command {
         /// Where from.
         from: ImportFrom,
     },
+    /// Write down what is believed of a patch or factor; it takes the place of what the same person believed of it.
+    Believe {
+        /// Id of the patch or factor.
+        subject: String,
+        /// What is believed, in one sentence.
+        says: String,
+        /// What it rests on.
+        evidence: String,
+        /// Why what was believed before is held no more; needed where something was.
+        why: Option<String>,
+    },
     /// Run a microtest.
     Micro {
         /// Spec name, such as `mhc-mix`.
@@ -206,6 +217,7 @@ impl Command {
                 let lengths: Vec<_> = plan.lengths.iter().map(ToString::to_string).collect();
                 format!("recall --lengths {} --repeats {}", lengths.join(","), plan.repeats)
             }
+            Self::Believe { subject, .. } => format!("believe {subject}"),
             Self::ImportPatches { from } => format!("import-patches {}", from.spelling()),
             Self::Micro { spec, device, .. } => format!("micro {spec} --device {device}"),
             Self::Isolate { patches } => join("isolate", (!patches.is_empty()).then(|| patches.join(",")).as_deref()),

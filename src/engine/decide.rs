@@ -19,6 +19,8 @@ use crate::engine::state::{ProcedureStatus, State};
 use crate::engine::update::{Turn, known_levels};
 use crate::isolate::plan;
 use crate::isolate::verdict::{Finding, SubjectKind};
+use crate::patch::context::Evidence;
+use crate::patch::{belief, of_state};
 use crate::redact;
 
 /// Takes a command of the turn's actor: watchers may only propose.
@@ -106,6 +108,9 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             _ => return Err(Failure::new(format!("there is nothing of {procedure} to take back"))),
         },
         Command::Recall { plan } => recall(turn, command, plan)?,
+        Command::Believe { subject, says, evidence, why } => {
+            believe(turn, subject, says, evidence, why.as_deref())?;
+        }
         Command::ImportPatches { from } => {
             let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
             turn.start(command.spelling(), Some(command), spec);
@@ -274,6 +279,35 @@ fn confirm(turn: &mut Turn, command: &Command, id: ProcedureId, typed: Option<&s
     }
     Err(Failure::new(format!("`{}` is production and its name was not typed", target.name))
         .hint(format!("type `{word}` or give `--yes {word}`")))
+}
+
+/// Writes down what a person believes, in place of what the same person believed of it before.
+fn believe(turn: &mut Turn, subject: &str, says: &str, evidence: &str, why: Option<&str>) -> Result<(), Failure> {
+    let known = of_state::ranked(&turn.state).iter().any(|r| r.id == subject);
+    if !known {
+        return Err(Failure::new(format!("there is no patch or factor `{subject}`"))
+            .hint("`patchbench patches CASE` lists them"));
+    }
+    let by = turn.actor.name.clone();
+    let held = belief::history(&turn.state.beliefs, subject);
+    let replaces: Vec<_> = held.iter().filter(|b| b.by == by && b.ended.is_none()).map(|b| b.id).collect();
+    let source = format!("said by {by}");
+    let change = belief::Change::Hold {
+        subject: subject.to_owned(),
+        says: redact::text(says),
+        by,
+        at: turn.at,
+        evidence: vec![Evidence { fact: redact::text(evidence), source }],
+        replaces,
+        why: why.map(redact::text),
+    };
+    belief::apply(&turn.state.beliefs, &change).map_err(|refusal| match refusal {
+        belief::Refusal::NoReason => Failure::new(format!("you believed something else of `{subject}` before"))
+            .hint("say why no more: `believe PATCH SAYS; EVIDENCE; WHY`"),
+        _ => Failure::new("this cannot be written down as a belief"),
+    })?;
+    turn.record(Happened::Believed { change });
+    Ok(())
 }
 
 fn recall(turn: &mut Turn, command: &Command, plan: &crate::engine::command::RecallPlan) -> Result<(), Failure> {

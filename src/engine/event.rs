@@ -18,6 +18,7 @@ use crate::engine::queue::Unqueued;
 use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
+use crate::patch::belief;
 use crate::patch::types::Entry;
 use crate::recall::trial::Trial;
 use crate::recall::window::LoadWindow;
@@ -173,6 +174,11 @@ pub enum Happened {
         source: String,
         /// The patches; one of an id that was imported before takes its place.
         entries: Vec<Arc<Entry>>,
+    },
+    /// Something is believed of a patch or factor from now on, or no more.
+    Believed {
+        /// The change of what is believed.
+        change: belief::Change,
     },
     /// The search began, moved on, or ended.
     SearchMoved {

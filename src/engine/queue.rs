@@ -1,7 +1,8 @@
 //! Commands that were asked while a change of their targets ran, and that begin once it is over. Pure.
 //!
 //! They begin one after another, in the order in which they were asked. Where a change or a command before them does
-//! not end well they are dropped with a word, since what they were asked for is not there.
+//! not end well they are dropped with a word, since what they were asked for is not there; what takes changes back is
+//! kept and begins.
 
 use imbl::Vector;
 use jiff::Timestamp;
@@ -9,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
-use crate::engine::command::Command;
+use crate::engine::command::{Command, EndState};
 use crate::engine::decide;
 use crate::engine::event::Happened;
 use crate::engine::ids::{JobId, ProcedureId, QueuedId};
@@ -91,6 +92,15 @@ pub fn targets_of(case: Option<&Case>, command: &Command) -> Option<Vec<String>>
     })
 }
 
+/// Whether a command takes changes back: such a one is never dropped for what went wrong before it.
+pub fn is_way_back(command: &Command) -> bool {
+    match command {
+        Command::Restore { .. } | Command::Stop { .. } => true,
+        Command::ChooseEndState { end_state } => matches!(end_state, EndState::Original),
+        _ => false,
+    }
+}
+
 /// The change that a command must wait for: one of its targets is being changed right now.
 pub fn held_by(state: &State, command: &Command) -> Option<ProcedureId> {
     let targets = targets_of(state.case.as_deref(), command)?;
@@ -149,7 +159,8 @@ fn first(state: &State, head: &Queued) -> Turned {
     if of_last().any(|j| j.outcome.is_none()) {
         return Turned::Waits;
     }
-    for job in of_last() {
+    let way_back = is_way_back(&head.command);
+    for job in of_last().filter(|_| !way_back) {
         match &job.outcome {
             Some(JobOutcome::Failed { .. }) => return Turned::Never(format!("{} failed", job.title)),
             Some(JobOutcome::Cancelled) => return Turned::Never(format!("{} was cancelled", job.title)),
@@ -162,6 +173,8 @@ fn first(state: &State, head: &Queued) -> Turned {
         match &change.status {
             ProcedureStatus::Planned | ProcedureStatus::Running { .. } => return Turned::Waits,
             ProcedureStatus::Completed => {}
+            // What is still changed is put back all the more.
+            _ if way_back => {}
             ProcedureStatus::Undone => return Turned::Never(format!("{id} was taken back: {title}")),
             ProcedureStatus::Failed { .. } => return Turned::Never(format!("{id} failed: {title}")),
             ProcedureStatus::Interrupted { .. } => return Turned::Never(format!("{id} was cut off: {title}")),
@@ -183,7 +196,10 @@ pub(crate) fn advance(turn: &mut Turn) {
     while let Some(head) = turn.state.queue.items.front().cloned() {
         match first(&turn.state, &head) {
             Turned::Waits => return,
-            Turned::Never(why) => return drop_all(turn, &why),
+            Turned::Never(why) => {
+                drop_all(turn, &why);
+                continue;
+            }
             Turned::Now => {}
         }
         let (jobs, refused) = (turn.state.counters.job, turn.state.refusal.as_ref().map(|r| r.seq));
@@ -193,13 +209,14 @@ pub(crate) fn advance(turn: &mut Turn) {
         turn.record(Happened::CommandUnqueued { queued: head.id, how: Unqueued::Started { jobs } });
         turn.actor = actor;
         if turn.state.refusal.as_ref().map(|r| r.seq) != refused {
-            return drop_all(turn, &format!("`{}` before it was refused", head.command.spelling()));
+            drop_all(turn, &format!("`{}` before it was refused", head.command.spelling()));
         }
     }
 }
 
 fn drop_all(turn: &mut Turn, why: &str) {
-    let all: Vec<QueuedId> = turn.state.queue.items.iter().map(|q| q.id).collect();
+    let dropped = turn.state.queue.items.iter().filter(|q| !is_way_back(&q.command));
+    let all: Vec<QueuedId> = dropped.map(|q| q.id).collect();
     for queued in all {
         let how = Unqueued::Dropped { why: why.to_owned() };
         turn.record(Happened::CommandUnqueued { queued, how });

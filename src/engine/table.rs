@@ -70,6 +70,12 @@ pub const TABLE: &[Entry] = &[
     change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),
     ui("stop-isolation", &[], &[], "stop the search; trials and verdicts so far stay"),
     ui("probe", &["[TARGET]"], &["P"], "read what a target, or each, really runs with"),
+    ui(
+        "believe",
+        &["PATCH", "SAYS;", "EVIDENCE", "[;WHY]"],
+        &[],
+        "write down what is believed of a patch, on what evidence, and why no more what was believed before",
+    ),
     ui("note", &["[TEXT]"], &["N"], "write a note into the journal"),
     ui("snapshot", &["[NAME]"], &["s"], "name this point of the session"),
     ui("cancel", &["[JOB]"], &["c"], "cancel a job: the selected one, else the only one that runs"),

@@ -5,6 +5,7 @@ use crate::engine::input::JobOutcome;
 use crate::engine::procedure::Phase;
 use crate::engine::queue::Unqueued;
 use crate::engine::state::Mark;
+use crate::patch::belief::Change;
 use crate::recall::trial::{Outcome, Trial};
 
 /// The line and how it is marked.
@@ -60,6 +61,13 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         }
         Happened::TrialRecorded { trial } => (describe_trial(trial), Mark::Plain),
         Happened::WindowMeasured { window } => (window.line(), Mark::Plain),
+        Happened::Believed { change } => match change {
+            Change::Hold { subject, says, replaces, .. } => {
+                let how = if replaces.is_empty() { "" } else { ", in place of what was believed" };
+                (format!("believed of {subject}: {says}{how}"), Mark::Plain)
+            }
+            Change::Withdraw { why, .. } => (format!("believed no more: {why}"), Mark::Plain),
+        },
         Happened::PatchesImported { source, entries } => {
             (format!("{} patches read from {source}", entries.len()), Mark::Plain)
         }

@@ -51,7 +51,7 @@ pub fn update(state: &State, input: &Input) -> Outcome {
 pub(crate) struct Turn {
     /// The state with the events so far applied.
     pub(crate) state: State,
-    at: Timestamp,
+    pub(crate) at: Timestamp,
     /// Who sent the input.
     pub(crate) actor: Actor,
     events: Vec<Event>,

@@ -17,6 +17,7 @@ use crate::isolate::phases::{self, View};
 use crate::isolate::run::{self, Progress};
 pub use crate::isolate::search::Search;
 use crate::isolate::search::{DeadArm, Ending, Rules, Work};
+use crate::patch::of_state;
 
 /// What the search wants next.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +97,10 @@ pub fn begin(state: &State, patches: &[String]) -> Result<Search, Failure> {
             }
         }
     }
+    // The most suspect first; the case's own order decides between equals.
+    let scores: BTreeMap<String, f64> = of_state::ranked(state).into_iter().map(|r| (r.id, r.score)).collect();
+    let score = |id: &String| scores.get(id).copied().unwrap_or(0.0);
+    tried.sort_by(|a, b| score(b).total_cmp(&score(a)));
     let targets = searched_targets(case, &tried);
     Ok(Search { patches: tried, set_aside, targets, rules: Rules::default(), ..Search::default() })
 }

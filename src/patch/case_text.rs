@@ -2,17 +2,19 @@
 //!
 //! Not responsible for which of them a case should name: a person reads the text before it becomes part of a case.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::types::{Entry, GateDefault, GateKind, GateRead, Place, Signal};
+use crate::case::{Gate, LevelValue};
 use crate::untrusted::visible_lines;
 
 /// The entries as text for a case file.
 pub fn case_text(entries: &[Entry]) -> String {
-    entries.iter().map(one).collect::<Vec<_>>().join("\n")
+    entries.iter().map(|entry| one(entry, entries)).collect::<Vec<_>>().join("\n")
 }
 
-fn one(entry: &Entry) -> String {
+fn one(entry: &Entry, all: &[Entry]) -> String {
     let mut out = "[[patch]]\n".to_owned();
     line(&mut out, "id", &quoted(&entry.id), None);
     line(&mut out, "title", &quoted(&entry.title), None);
@@ -25,7 +27,7 @@ fn one(entry: &Entry) -> String {
         let why: Vec<String> = entry.phases.values().map(|f| f.value.clone()).collect();
         line(&mut out, "phases", &format!("[{}]", words.join(", ")), Some(&why.join("; ")));
     }
-    gate(&mut out, entry);
+    gate(&mut out, entry, all);
     let changes: Vec<String> = changes(entry).iter().map(|(what, how)| format!("{what} = {}", quoted(how))).collect();
     if !changes.is_empty() {
         line(&mut out, "changes", &format!("{{ {} }}", changes.join(", ")), None);
@@ -33,47 +35,86 @@ fn one(entry: &Entry) -> String {
     out
 }
 
-/// The gate of the only variable that the change reads; where there are several, a person must choose.
-fn gate(out: &mut String, entry: &Entry) {
-    let variables: Vec<&GateRead> = entry
-        .gates
-        .iter()
-        .filter(|g| matches!(g.kind, GateKind::Environ | GateKind::Helper | GateKind::Registry))
-        .collect();
-    let mut names: Vec<&str> = variables.iter().map(|g| g.name.as_str()).collect();
+fn is_variable(read: &&GateRead) -> bool {
+    matches!(read.kind, GateKind::Environ | GateKind::Helper | GateKind::Registry)
+}
+
+/// The variables that a change reads.
+fn variables(entry: &Entry) -> Vec<&str> {
+    let mut names: Vec<&str> = entry.gates.iter().filter(is_variable).map(|g| g.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    match (&names[..], variables.first()) {
-        ([name], Some(read)) => {
+    names
+}
+
+/// The reads of a variable in all changes, the newest last: what counts is how the tree reads it in the end.
+fn reads<'a>(all: &'a [Entry], name: &str) -> Vec<&'a GateRead> {
+    all.iter().flat_map(|e| &e.gates).filter(is_variable).filter(|g| g.name == name).collect()
+}
+
+/// How a change is switched: by the only variable that it reads; `None` where there is none or several.
+pub fn gate_of(entry: &Entry, all: &[Entry]) -> Option<Gate> {
+    let [name] = variables(entry)[..] else { return None };
+    let on = || LevelValue::Set("1".into());
+    let (on, off) = if is_on_by_default(reads(all, name).last()?) {
+        (LevelValue::Unset, LevelValue::Set("0".into()))
+    } else {
+        (on(), LevelValue::Unset)
+    };
+    let levels = BTreeMap::from([("on".to_owned(), on), ("off".to_owned(), off)]);
+    Some(Gate::Env { name: name.to_owned(), levels })
+}
+
+/// The gate of the only variable that the change reads; where there are several, a person must choose.
+fn gate(out: &mut String, entry: &Entry, all: &[Entry]) {
+    match &variables(entry)[..] {
+        [name] => {
+            let reads = reads(all, name);
+            let Some(read) = reads.last() else { return };
             let (on, off) = levels(read);
             let text = format!("{{ env = {}, levels = {{ on = {on}, off = {off} }} }}", quoted(name));
-            let default = match &read.default {
-                GateDefault::Written(text) => format!("default {text}"),
-                GateDefault::Unset => "default unset".into(),
-                GateDefault::Required => "required".into(),
-                GateDefault::Unknown => "default not said here".into(),
-            };
-            line(out, "gate", &text, Some(&format!("{}, {default}", shown(&read.place))));
+            let mut why = format!("{}, {}", shown(&read.place), default_words(read));
+            if let Some(other) = reads.iter().find(|r| is_on_by_default(r) != is_on_by_default(read)) {
+                why = format!("{why}; CAUTION: {} says {}", shown(&other.place), default_words(other));
+            }
+            let sharing: Vec<&str> =
+                all.iter().filter(|e| e.id != entry.id && variables(e).contains(name)).map(|e| e.id.as_str()).collect();
+            if !sharing.is_empty() {
+                why = format!("{why}; CAUTION: it switches {} too", sharing.join(", "));
+            }
+            line(out, "gate", &text, Some(&why));
             line(out, "suspect", "\"on\"", None);
         }
-        ([], _) => line(out, "gate", "\"none\"", Some("no variable is read in what it changes")),
-        (several, _) => {
+        [] => line(out, "gate", "\"none\"", Some("no variable is read in what it changes")),
+        several => {
             let all = several.join(", ");
             line(out, "gate", "\"none\"", Some(&format!("TODO: which of {all} switches it, and which levels it has")));
         }
     }
 }
 
+fn default_words(read: &GateRead) -> String {
+    match &read.default {
+        GateDefault::Written(text) => format!("default {text}"),
+        GateDefault::Unset => "default unset".into(),
+        GateDefault::Required => "required".into(),
+        GateDefault::Unknown => "default not said here".into(),
+    }
+}
+
 /// The values that switch it on and off: what is on by default is switched off by a value.
 fn levels(read: &GateRead) -> (&'static str, &'static str) {
-    let on_by_default = match &read.default {
+    if is_on_by_default(read) { ("{ unset = true }", "\"0\"") } else { ("\"1\"", "{ unset = true }") }
+}
+
+fn is_on_by_default(read: &GateRead) -> bool {
+    match &read.default {
         GateDefault::Written(text) => {
             let text = text.trim_matches(['"', '\'']).to_ascii_lowercase();
             matches!(text.as_str(), "1" | "true" | "yes" | "y" | "on")
         }
         GateDefault::Unset | GateDefault::Required | GateDefault::Unknown => false,
-    };
-    if on_by_default { ("{ unset = true }", "\"0\"") } else { ("\"1\"", "{ unset = true }") }
+    }
 }
 
 fn changes(entry: &Entry) -> Vec<(String, String)> {
@@ -145,6 +186,28 @@ mod tests {
         assert_eq!(gates, ["SGLANG_SM120_TRITON_INDEXER", "SGLANG_SM120_MMA_FLASHMLA"]);
         let mhc = case.patches.iter().find(|p| p.changes.get("dtype").is_some_and(|d| d == "fp32 -> bf16"));
         assert!(mhc.is_some(), "{text}");
+    }
+
+    #[test]
+    fn a_default_that_a_later_commit_turned_gave_levels_the_wrong_way_round() {
+        let read = |default: &str, line| GateRead {
+            name: "ENG_TRITON".into(),
+            kind: GateKind::Environ,
+            default: GateDefault::Written(default.into()),
+            place: Place { path: "a.py".into(), line: Some(line) },
+            text: String::new(),
+        };
+        let mut entries = imported(A38, None, "a.diff").entries;
+        entries.truncate(2);
+        entries[0].gates = vec![read("\"1\"", 1)];
+        entries[1].gates = vec![read("\"0\"", 9)];
+        for entry in &entries {
+            let Some(Gate::Env { levels, .. }) = gate_of(entry, &entries) else { panic!() };
+            assert_eq!((&levels["on"], &levels["off"]), (&LevelValue::Set("1".into()), &LevelValue::Unset));
+        }
+        let text = case_text(&entries);
+        assert_eq!(text.matches("on = \"1\", off = { unset = true }").count(), 2, "{text}");
+        assert!(text.contains("CAUTION: a.py:1 says default \"1\"; CAUTION: it switches"), "{text}");
     }
 
     #[test]

@@ -132,6 +132,9 @@ pub struct Running {
     pub target: String,
     /// What it does.
     pub role: Role,
+    /// Why nothing of it is known; `None` where its server was read.
+    #[serde(default)]
+    pub unread: Option<String>,
     /// Variables of the process by name.
     pub variables: BTreeMap<String, Reading>,
     /// What is known of a variable that is not in `variables`.
@@ -147,11 +150,12 @@ pub struct Running {
 }
 
 impl Running {
-    /// A target of which nothing was read.
+    /// A target of which nothing was read yet.
     pub fn unread(target: &str, role: Role) -> Self {
         Self {
             target: target.to_owned(),
             role,
+            unread: None,
             variables: BTreeMap::new(),
             unlisted: Reading::missing("its environment"),
             overwritten: BTreeMap::new(),
@@ -159,6 +163,11 @@ impl Running {
             read_by_checkout: Err("its source was not read".into()),
             imports: BTreeMap::new(),
         }
+    }
+
+    /// A target of which nothing can be known, and why.
+    pub fn unknown(target: &str, role: Role, why: &str) -> Self {
+        Self { unread: Some(why.to_owned()), ..Self::unread(target, role) }
     }
 
     /// A setting; one that nobody read is unknown.

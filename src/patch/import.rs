@@ -135,7 +135,9 @@ fn too_long() -> Failure {
 /// What git is asked; nothing that a repository or user configured is run, and nothing is written.
 const LOG: &str = "cd -- \"$1\" || exit 1\n\
     GIT_OPTIONAL_LOCKS=0 GIT_PAGER=cat GIT_TERMINAL_PROMPT=0 LC_ALL=C\n\
-    export GIT_OPTIONAL_LOCKS GIT_PAGER GIT_TERMINAL_PROMPT LC_ALL\n\
+    # What a partial clone lacks is not fetched: that would run programs of its configuration, and write.\n\
+    GIT_NO_LAZY_FETCH=1 GIT_ALLOW_PROTOCOL=none\n\
+    export GIT_OPTIONAL_LOCKS GIT_PAGER GIT_TERMINAL_PROMPT LC_ALL GIT_NO_LAZY_FETCH GIT_ALLOW_PROTOCOL\n\
     git -c core.fsmonitor=false -c core.quotePath=true -c log.showSignature=false --no-replace-objects log --reverse \\\n\
     \x20 --no-color --no-ext-diff --no-textconv --no-notes --no-decorate --format=medium --date=iso-strict -m --first-parent \\\n\
     \x20 -p -M --src-prefix=a/ --dst-prefix=b/ --end-of-options \"$2\" --\n";
@@ -148,6 +150,10 @@ async fn log(
     range: &str,
     ctx: &JobContext,
 ) -> Result<Vec<u8>, Failure> {
+    if !range.contains("..") {
+        return Err(Failure::new(format!("`{range}` is neither a file nor a range of commits"))
+            .hint("name a diff file, or a range as git reads it, such as `upstream/main..HEAD`"));
+    }
     let of = match target {
         Some(name) => Some(
             case.and_then(|c| c.target(name))
@@ -180,7 +186,7 @@ async fn log(
         let said = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it says nothing");
         let said = Untrusted::from(redact::text(said)).visible(200);
         return Err(Failure::new(format!("git cannot read `{range}` in `{folder}`: {said}"))
-            .hint("name a range as git reads it, such as `upstream/main..HEAD`, and the checkout with `--checkout`"));
+            .hint("check the range and the checkout; of a partial clone, only what it holds is read"));
     }
     Ok(output.out)
 }

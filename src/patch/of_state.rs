@@ -3,6 +3,9 @@
 //! Not responsible for any judgement; see `risk`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::Vector;
 
 use super::context::{
     Bearing, Evidence, Import, Level, Measured, ModelFacts, Notes, Overwrite, Reading, Ruling, Running, Scene, Symptom,
@@ -10,13 +13,13 @@ use super::context::{
 };
 use super::declared::{self, Declared};
 use super::risk::{self, Kind, Ranked};
-use super::types::{Entry, Phase, Place};
+use super::types::{Entry, GateKind, GateRead, Phase, Place};
 use crate::case::{Case, Gate, Patch, Role, ServingEngine, Target};
 use crate::engine::state::State;
 use crate::isolate::verdict::SubjectKind;
 use crate::recall::trial::Outcome;
 use crate::truth::knowledge::{self, Standing};
-use crate::truth::{Claim, Known, Row, RowKind, RowStatus, TargetTruth, flags, imports};
+use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth, flags, imports};
 
 /// Patches and factors of a session, the most suspect first; without a case, what was imported is weighed alone.
 pub fn ranked(state: &State) -> Vec<Ranked> {
@@ -26,7 +29,10 @@ pub fn ranked(state: &State) -> Vec<Ranked> {
         alone.retain(|r| r.kind == Kind::Patch);
         return alone;
     };
-    risk::rank(&entries(state, case), &scene(state, case), &notes(state, case))
+    let entries = entries(state, case);
+    let mut scene = scene(state, case);
+    read_for(&entries, state, &mut scene);
+    risk::rank(&entries, &scene, &notes(state, case))
 }
 
 /// Every entry: those that were imported, under the id of the case's patch that they are, and one for each patch that
@@ -35,7 +41,8 @@ pub fn entries(state: &State, case: &Case) -> Vec<Entry> {
     let mut out: Vec<Entry> = Vec::new();
     let mut told = Vec::new();
     for entry in &state.entries {
-        let same = case.patches.iter().find(|p| is_same(p, entry));
+        let mut of_case = case.patches.iter();
+        let same = of_case.find(|p| is_same(p, entry, &state.entries) && !told.contains(&p.id));
         if let Some(patch) = same {
             told.push(patch.id.clone());
         }
@@ -47,13 +54,22 @@ pub fn entries(state: &State, case: &Case) -> Vec<Entry> {
     out
 }
 
-/// Whether an imported change is a patch of the case: by its id, or by the variable that both are switched by.
-pub fn is_same(patch: &Patch, entry: &Entry) -> bool {
+/// Whether an imported change is a patch of the case: by its id, or because it reads the variable that switches the patch,
+/// no other, and no other imported change does.
+fn is_same(patch: &Patch, entry: &Entry, all: &Vector<Arc<Entry>>) -> bool {
     let switch = match &patch.gate {
         Gate::Env { name, .. } => Some(name.as_str()),
         Gate::Flag { .. } | Gate::Reverse { .. } | Gate::None => None,
     };
-    entry.id == patch.id || switch.is_some_and(|name| entry.gates.iter().any(|g| g.name == name))
+    if all.iter().any(|e| e.id == patch.id) {
+        return entry.id == patch.id;
+    }
+    let reads = |entry: &Entry, name: &str| entry.gates.iter().any(|g| g.name == name);
+    switch.is_some_and(|name| {
+        entry.gates.iter().all(|g| g.name == name || matches!(g.kind, GateKind::Arch | GateKind::Constant))
+            && reads(entry, name)
+            && all.iter().filter(|e| reads(e, name)).count() == 1
+    })
 }
 
 fn declared_of(patch: &Patch) -> Declared {
@@ -87,9 +103,47 @@ pub fn scene(state: &State, case: &Case) -> Scene {
         });
     let running = computing().map(|target| {
         let truth = state.targets.get(&target.name).and_then(|t| t.truth.as_deref());
-        truth.map_or_else(|| Running::unread(&target.name, target.role), |truth| running(target, truth))
+        let unread = |why: &str| Running::unknown(&target.name, target.role, why);
+        match truth {
+            None => unread("the server was not read"),
+            Some(truth) if truth.process.is_none() => match truth.status {
+                ServerStatus::Down => unread("no server runs"),
+                _ => unread("no process of the server could be read"),
+            },
+            Some(truth) => running(target, truth),
+        }
     });
     Scene { symptom: symptom(state, case), model, running: running.collect() }
+}
+
+/// The variables that entries read and no row names: a whole environment that was read has them not.
+fn read_for(entries: &[Entry], state: &State, scene: &mut Scene) {
+    let variables = |g: &&GateRead| matches!(g.kind, GateKind::Environ | GateKind::Helper | GateKind::Registry);
+    let names: Vec<&str> = entries.iter().flat_map(|e| &e.gates).filter(variables).map(|g| g.name.as_str()).collect();
+    for running in &mut scene.running {
+        let truth = state.targets.get(&running.target).and_then(|t| t.truth.as_deref());
+        // Every variable of a process has a row, so that one row tells whether its environment could be read.
+        let claim =
+            truth.and_then(|t| t.rows.iter().filter(|r| r.kind == RowKind::Env).find_map(|r| r.effective.as_ref()));
+        let Some(claim) = claim else { continue };
+        for name in &names {
+            let absent = Reading {
+                value: match &claim.known {
+                    Known::Yes => Value::Unset,
+                    Known::Unknown { because } => Value::Unknown(because.clone()),
+                },
+                source: claim.source.clone(),
+                blind_to: claim.blind_to.clone().filter(|_| !is_local(name)),
+            };
+            running.variables.entry((*name).to_owned()).or_insert(absent);
+        }
+    }
+}
+
+/// Whether the engine leaves a variable alone: it does not know it, or only a patch reads it.
+fn is_local(name: &str) -> bool {
+    let known = knowledge::by_prefix(name).and_then(|(_, tables)| tables.variables.get(name));
+    known.is_none_or(|v| v.standing == Standing::Local)
 }
 
 /// A fact that is planted in a prompt and not found again is context that was lost.
@@ -148,6 +202,15 @@ fn running(target: &Target, truth: &TargetTruth) -> Running {
         say("architecture", facts.architecture.clone(), &facts.path);
         say("moe_quantization", facts.quantization.as_ref().map(|q| q.to_lowercase()), &facts.path);
     }
+    if let Some(said) = out_architecture(truth) {
+        out.settings.entry("architecture".into()).or_insert(said);
+    }
+    let mut say = |key: &str, value: Option<String>, source: &str| {
+        if let Some(text) = value {
+            let reading = Reading { value: Value::Set(text), source: source.to_owned(), blind_to: None };
+            out.settings.insert(key.to_owned(), reading);
+        }
+    };
     say("capability", served.capability.map(|c| c.to_string()), "the cards of the host");
     if target.engine == ServingEngine::Sglang {
         out.overwritten = overwritten(target, truth);
@@ -155,11 +218,18 @@ fn running(target: &Target, truth: &TargetTruth) -> Running {
     out
 }
 
+/// The first architecture that the server itself names, as `["X"]` or `X`.
+fn out_architecture(truth: &TargetTruth) -> Option<Reading> {
+    let row =
+        truth.rows.iter().find(|r| r.kind != RowKind::Env && r.name.trim_start_matches('-') == "architectures")?;
+    let said = reading(row.observed.as_ref()?);
+    let Value::Set(text) = &said.value else { return None };
+    let first = text.trim_matches(['[', ']', ' ']).split(',').next()?.trim_matches(['"', '\'', ' ']).to_owned();
+    (!first.is_empty()).then_some(Reading { value: Value::Set(first), ..said })
+}
+
 /// What the process has, else what its files say, which the process may not have.
 fn variable(row: &Row) -> Option<Reading> {
-    let local = knowledge::by_prefix(&row.name)
-        .and_then(|(_, tables)| tables.variables.get(&row.name))
-        .is_none_or(|v| v.standing == Standing::Local);
     let mut reading = match (&row.effective, &row.declared) {
         (Some(claim), _) => reading(claim),
         (None, Some(claim)) => {
@@ -168,7 +238,7 @@ fn variable(row: &Row) -> Option<Reading> {
         }
         (None, None) => return None,
     };
-    if local && row.effective.is_some() {
+    if is_local(&row.name) && row.effective.is_some() {
         // The engine leaves a variable alone that it does not know.
         reading.blind_to = None;
     }
@@ -241,7 +311,16 @@ fn notes_of(state: &State, case: &Case, patch: &Patch) -> Notes {
     let level = |target: &Target| {
         let truth = state.targets.get(&target.name)?.truth.as_deref()?;
         let source = truth.level_sources.get(&patch.id).cloned().unwrap_or_else(|| "not read".into());
-        let level = truth.levels.get(&patch.id).cloned().flatten();
+        let read = truth.levels.get(&patch.id).cloned().flatten();
+        // A third level is neither with it nor without it.
+        let known = |l: &String| *l == patch.suspect || Some(l.as_str()) == patch.innocent_level();
+        let (level, source) = match read {
+            Some(level) if !known(&level) => (
+                None,
+                format!("it has the level `{level}`, which is neither the suspect nor the innocent one ({source})"),
+            ),
+            level => (level, source),
+        };
         let level = Level { switch: switch.clone(), level, suspect: patch.suspect.clone(), source };
         Some((target.name.clone(), level))
     };
@@ -300,6 +379,41 @@ mod tests {
             &scene(&state, &case).running[0],
         );
         assert_eq!(found.state.word(), "unknown", "{found:#?}");
+    }
+
+    #[test]
+    fn a_variable_that_only_an_imported_change_reads_is_off_where_the_whole_environment_lacks_it() {
+        let text: &[u8] = include_bytes!("../../tests/artefacts/A38_patch_inventory.diff");
+        let mut state = fixture::full_state();
+        state.entries =
+            crate::patch::import::imported(text, None, "a.diff").entries.into_iter().map(Into::into).collect();
+        let decode = |state: &State| {
+            let all = ranked(state);
+            let one = all.iter().find(|r| r.title.contains("flash_mla") || r.id.contains("flash-mla")).unwrap();
+            one.states[0].clone()
+        };
+        let rows = |state: &mut State, known: Known| {
+            let target = state.targets.get_mut("server").unwrap();
+            let mut truth = TargetTruth::clone(target.truth.as_ref().unwrap());
+            let claim = Claim { value: None, known, source: "/proc/7/environ".into(), line: None, blind_to: None };
+            truth.rows.retain(|r| r.kind != RowKind::Env);
+            truth.rows.push(Row {
+                target: "server".into(),
+                component: "server".into(),
+                name: "HOME".into(),
+                kind: RowKind::Env,
+                declared: None,
+                effective: Some(claim),
+                observed: None,
+                status: RowStatus::OneSource,
+                note: String::new(),
+            });
+            target.truth = Some(truth.into());
+        };
+        rows(&mut state, Known::Yes);
+        assert_eq!(decode(&state).state.word(), "off", "{:#?}", decode(&state));
+        rows(&mut state, Known::Unknown { because: "it was overwritten".into() });
+        assert_eq!(decode(&state).state.word(), "unknown", "{:#?}", decode(&state));
     }
 
     #[test]

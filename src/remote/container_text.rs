@@ -42,6 +42,7 @@ impl Copy<'_> {
     /// # Errors
     /// It was made with something that a copy would not have.
     pub(super) fn make(&self) -> Result<String, Failure> {
+        check_can_copy(self.of)?;
         let (tool, own, name) = (self.tool, quote(&self.of.name)?, quote(self.name)?);
         let image = if self.committed {
             quote(&self.image())?
@@ -55,7 +56,7 @@ impl Copy<'_> {
             String::new()
         };
         let mut given = Vec::new();
-        let mut without = "-e ^HOSTNAME= -e ^container=".to_owned();
+        let mut without = self.of_itself()?;
         for ask in self.variables {
             without = format!("{without} -e ^{}=", quote(&ask.switch)?);
             given.extend(match (&ask.value, tool) {
@@ -89,6 +90,13 @@ impl Copy<'_> {
         ))
     }
 
+    /// The variables that the tool gives each container by itself.
+    fn of_itself(&self) -> Result<String, Failure> {
+        let own = text(self.of.at(&["Config", "Hostname"])).unwrap_or_default();
+        let hostname = if self.of.variable("HOSTNAME").is_none_or(|h| h == own) { "-e ^HOSTNAME= " } else { "" };
+        Ok(format!("{hostname}-e ^container="))
+    }
+
     /// A word of the command; one that holds a secret is taken from the container on the host.
     fn word(&self, word: &str) -> Result<String, Failure> {
         let secret = redact::argv(self.argv) != self.argv && is_secret(self.argv, word);
@@ -107,7 +115,7 @@ impl Copy<'_> {
     /// Whether the copy stands there and is the same but for its levels.
     pub(super) fn is_same(&self) -> Result<String, Failure> {
         let words: Result<Vec<String>, Failure> = self.argv.iter().map(|w| self.word(w)).collect();
-        let mut switched = String::from("cat");
+        let mut switched = format!("grep -v {}", self.of_itself()?);
         let mut wanted = String::from(":");
         for ask in self.variables {
             let name = quote(&ask.switch)?;
@@ -169,29 +177,37 @@ pub(super) fn began(tool: &str, name: &str, before: &str) -> Result<String, Fail
     ))
 }
 
-/// Takes every copy of a container away.
-pub(super) fn tidy(tool: &str, name: &str) -> Result<String, Failure> {
+/// Takes every copy of a container away; the ends of their logs are kept in the folder `logs`.
+pub(super) fn tidy(tool: &str, name: &str, logs: &str) -> Result<String, Failure> {
     let prefix = quote(&format!("{name}{}", super::probe::container::COPY))?;
     Ok(format!(
         "for copy in $({tool} ps --all --format '{{{{.Names}}}}'); do\n\
-         \x20 case $copy in {prefix}*) {tool} rm -f \"$copy\" >/dev/null || exit 1; {tool} image rm -f \"$copy\" >/dev/null 2>&1 ;; esac\n\
-         done; :"
+         \x20 case $copy in {prefix}*) ;; *) continue ;; esac\n\
+         \x20 (umask 077; mkdir -p {logs} && {tool} logs --tail 20000 \"$copy\" >{logs}/\"$copy\".log 2>&1)\n\
+         \x20 {tool} rm -f \"$copy\" >/dev/null || exit 1\n\
+         \x20 {tool} image rm -f \"$(echo \"$copy\" | tr '[:upper:]' '[:lower:]')\" >/dev/null 2>&1\n\
+         done; :",
+        logs = quote(logs)?,
     ))
 }
 
 /// Puts a container back whatever was done to it: waits for steps that still run (`jobs`), takes our copies away, and
 /// starts it where it ran.
-pub(super) fn put_back(tool: &str, name: &str, jobs: &str, ran: bool) -> Result<String, Failure> {
+pub(super) fn put_back(tool: &str, name: &str, jobs: &str, logs: &str, ran: bool) -> Result<String, Failure> {
+    let own = quote(name)?;
     let again = if ran {
         format!("{}\n{} || exit 1\n", start(tool, name)?, runs(tool, name, true)?)
     } else {
-        format!("{tool} stop {} >/dev/null 2>&1\n", quote(name)?)
+        format!("{tool} stop {own} >/dev/null 2>&1\n")
     };
     Ok(format!(
-        "{}\n{}\n{}\n{again}rm -f {}*\necho 'put back'",
+        "{}\n{}\n\
+         # Somebody may have taken the stopped container for litter: the copy is all there is then.\n\
+         {tool} container inspect {own} >/dev/null 2>&1 || {{ echo 'the container itself is gone, so that its copy was left running' >&2; exit 1; }}\n\
+         {}\n{again}rm -f {}*\necho 'put back'",
         super::shell_text::TICKS,
         wait_for_jobs(jobs)?,
-        tidy(tool, name)?,
+        tidy(tool, name, logs)?,
         quote(jobs)?
     ))
 }
@@ -209,6 +225,108 @@ fn is_secret(argv: &[String], word: &str) -> bool {
     argv.iter().zip(&clean).any(|(is, shown)| is == word && is != shown)
 }
 
+/// Flags of podman whose effect is in what is said of a container, and in the options of its copy.
+const KNOWN: &[&str] = &[
+    "-d",
+    "--detach",
+    "--name",
+    "--network",
+    "--net",
+    "-v",
+    "--volume",
+    "-e",
+    "--env",
+    "--env-file",
+    "-p",
+    "--publish",
+    "--restart",
+    "-l",
+    "--label",
+    "-w",
+    "--workdir",
+    "-u",
+    "--user",
+    "--entrypoint",
+    "--shm-size",
+    "--ipc",
+    "--pid",
+    "--uts",
+    "--ulimit",
+    "--privileged",
+    "--cap-add",
+    "--cap-drop",
+    "--security-opt",
+    "--group-add",
+    "--device",
+    "-m",
+    "--memory",
+    "--cpus",
+    "--cpuset-cpus",
+    "--cpuset-mems",
+    "-h",
+    "--hostname",
+    "--add-host",
+    "--dns",
+    "--tmpfs",
+    "--log-driver",
+    "--log-opt",
+    "--stop-timeout",
+    "--stop-signal",
+    "-t",
+    "--tty",
+    "-i",
+    "--interactive",
+    "-it",
+    "--read-only",
+    "--replace",
+    "--pull",
+    "-P",
+    "--publish-all",
+    "--userns",
+    "--network-alias",
+    "--pids-limit",
+    "-q",
+];
+
+/// Refuses a container that has something which neither an option of its copy nor the comparison would carry over.
+///
+/// # Errors
+/// It has.
+pub(super) fn check_can_copy(of: &Inspect) -> Result<(), Failure> {
+    let refused = |what: &str| {
+        Err(Failure::new(format!("the container {what}, which a copy of it would not have"))
+            .hint("change its variable in what starts it, and restart it by hand"))
+    };
+    if of.env.iter().any(|one| one.contains(['\n', '\r'])) {
+        return refused("has a variable of several lines");
+    }
+    if of.at(&["Config", "Secrets"]).as_array().is_some_and(|all| !all.is_empty()) {
+        return refused("is given secrets by podman");
+    }
+    // What podman was told; the words after the image are the server's own.
+    let told = of.at(&["Config", "CreateCommand"]).as_array().into_iter().flatten().filter_map(Value::as_str);
+    let image = text(of.at(&["Config", "Image"])).unwrap_or_default();
+    let options: Vec<&str> = told.skip(2).take_while(|w| !is_image(w, image)).collect();
+    for option in options.iter().filter(|w| w.starts_with('-')) {
+        let flag = option.split('=').next().unwrap_or(option);
+        if !KNOWN.contains(&flag) {
+            return refused(&format!("was made with `{flag}`"));
+        }
+    }
+    if options
+        .iter()
+        .any(|w| w.ends_with(":O") || w.contains(":O,") || w.starts_with("nvidia.com/") || w.contains("=nvidia.com/"))
+    {
+        return refused("has an overlay or a card that podman injects");
+    }
+    Ok(())
+}
+
+/// Whether a word names this image, with or without its registry.
+fn is_image(word: &str, image: &str) -> bool {
+    !word.starts_with('-') && (word == image || image.ends_with(&format!("/{word}")))
+}
+
 /// The options of `create` that give a copy what a container has, a flag and its value each.
 ///
 /// # Errors
@@ -218,8 +336,11 @@ fn options(of: &Inspect) -> Result<Vec<String>, Failure> {
     let mut say = |flag: &str, value: String| out.extend([flag.to_owned(), value]);
     let host = |key: &str| of.at(&["HostConfig", key]);
     let config = |key: &str| of.at(&["Config", key]);
-    let network = text(host("NetworkMode")).unwrap_or("default");
-    say("--network", network.to_owned());
+    let (network, aliases) = network(of)?;
+    say("--network", network.clone());
+    for alias in aliases {
+        say("--network-alias", alias);
+    }
     for (key, flag) in [("IpcMode", "--ipc"), ("UsernsMode", "--userns"), ("CgroupParent", "--cgroup-parent")] {
         if let Some(value) = text(host(key)) {
             say(flag, value.to_owned());
@@ -296,7 +417,7 @@ fn options(of: &Inspect) -> Result<Vec<String>, Failure> {
     if let Some(kind) = text(host("LogConfig").get("Type").unwrap_or(&Value::Null)) {
         say("--log-driver", kind.to_owned());
         for (key, value) in host("LogConfig")["Config"].as_object().into_iter().flatten() {
-            say("--log-opt", format!("{key}={}", value.as_str().ok_or_else(|| odd("LogConfig"))?));
+            say("--log-opt", open(key, value.as_str().ok_or_else(|| odd("LogConfig"))?)?);
         }
     }
     for (inner, outer) in host("PortBindings").as_object().into_iter().flatten() {
@@ -328,7 +449,7 @@ fn options(of: &Inspect) -> Result<Vec<String>, Failure> {
     for (key, value) in config("Labels").as_object().into_iter().flatten() {
         // Who looks after the container by its labels must not look after the copy.
         if !key.starts_with("com.docker.compose.") && !key.starts_with("io.podman.") {
-            say("--label", format!("{key}={}", value.as_str().ok_or_else(|| odd("Labels"))?));
+            say("--label", open(key, value.as_str().ok_or_else(|| odd("Labels"))?)?);
         }
     }
     let switches = [
@@ -346,16 +467,78 @@ fn options(of: &Inspect) -> Result<Vec<String>, Failure> {
     Ok(out)
 }
 
+/// A setting that is written into the command; one that is a secret is not.
+fn open(key: &str, value: &str) -> Result<String, Failure> {
+    let whole = format!("{key}={value}");
+    if redact::is_secret_name(key) || redact::text(&whole) != whole {
+        let message =
+            format!("the container's setting `{key}` is a secret, which would have to be written into a command");
+        return Err(Failure::new(message).hint("give the secret as a variable, a file or a mount"));
+    }
+    Ok(whole)
+}
+
+/// The network of a container and the names that it has there.
+///
+/// # Errors
+/// It has a fixed address, or is on several networks.
+fn network(of: &Inspect) -> Result<(String, Vec<String>), Failure> {
+    let mode = text(of.at(&["HostConfig", "NetworkMode"])).unwrap_or("default").to_owned();
+    let none = serde_json::Map::new();
+    let networks = of.at(&["NetworkSettings", "Networks"]).as_object().unwrap_or(&none);
+    if matches!(mode.as_str(), "host" | "none") || mode.starts_with("container:") || networks.is_empty() {
+        return Ok((mode, Vec::new()));
+    }
+    let refused = |what: &str| {
+        Failure::new(format!("the container {what}, which a copy of it would not have"))
+            .hint("change its variable in what starts it, and restart it by hand")
+    };
+    let mut all = networks.iter();
+    let (Some((name, settings)), None) = (all.next(), all.next()) else {
+        return Err(refused("is on several networks"));
+    };
+    let fixed = |key: &str| text(&settings["IPAMConfig"][key]).is_some();
+    if fixed("IPv4Address") || fixed("IPv6Address") || text(of.at(&["Config", "MacAddress"])).is_some() {
+        return Err(refused("has an address of its own"));
+    }
+    if matches!(name.as_str(), "bridge" | "podman") {
+        return Ok((mode, Vec::new()));
+    }
+    // Others find it by its name, which the copy does not have itself.
+    let mut aliases = vec![of.name.clone()];
+    let given = settings["Aliases"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    aliases.extend(given.filter(|a| !of.id.starts_with(*a) && *a != of.name).map(str::to_owned));
+    Ok((name.clone(), aliases))
+}
+
 /// The cards that a container was given.
 fn gpus(request: &Value) -> Result<String, Failure> {
-    let ids: Vec<&str> = request["DeviceIDs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let words =
+        |key: &str| -> Vec<&str> { request[key].as_array().into_iter().flatten().filter_map(Value::as_str).collect() };
+    let ids = words("DeviceIDs");
     let count = request["Count"].as_i64().unwrap_or(0);
-    match (&ids[..], count) {
-        ([], -1) => Ok("all".into()),
-        ([], n) if n > 0 => Ok(n.to_string()),
-        ([_, ..], 0) => Ok(format!("\"device={}\"", ids.join(","))),
-        _ => Err(odd("DeviceRequests")),
+    let which = match (&ids[..], count) {
+        ([], -1) => "all".to_owned(),
+        ([], n) if n > 0 => n.to_string(),
+        ([_, ..], 0) => format!("\"device={}\"", ids.join(",")),
+        _ => return Err(odd("DeviceRequests")),
+    };
+    let driver = text(&request["Driver"]);
+    let capabilities: Vec<Vec<&str>> = request["Capabilities"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|group| group.as_array().into_iter().flatten().filter_map(Value::as_str).collect())
+        .collect();
+    let plain =
+        driver.is_none() && matches!(&capabilities[..], [] | [_] if capabilities.iter().all(|c| c[..] == ["gpu"]));
+    if plain {
+        return Ok(which);
     }
+    let [group] = &capabilities[..] else { return Err(odd("DeviceRequests")) };
+    let which = if ids.is_empty() { format!("count={which}") } else { which };
+    let driver = driver.map(|d| format!(",driver={d}")).unwrap_or_default();
+    Ok(format!("{which}{driver},\"capabilities={}\"", group.join(",")))
 }
 
 /// A mount as `--volume` takes it.

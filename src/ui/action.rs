@@ -12,6 +12,7 @@ use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::table;
 use crate::patch::import::ImportFrom;
+use crate::patch::risk::Factor;
 use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
@@ -136,6 +137,7 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "elevate" => vec![elevate(&args, context, entry)?],
         "probe" => vec![Command::Probe { target: known_target(args.first(), context)? }],
         "recall" => vec![Command::Recall { plan: recall_plan(&args, context)? }],
+        "believe" => vec![believe(rest)?],
         "import-patches" => vec![Command::ImportPatches { from: import_from(&args)? }],
         "micro" => micro(&args, context)?,
         "isolate" => vec![Command::Isolate { patches: isolate_patches(rest, context)? }],
@@ -241,7 +243,11 @@ fn case<'a>(context: &Context<'a>) -> Result<&'a Case, Failure> {
 fn patch<'a>(case: &'a Case, id: &str) -> Result<&'a Patch, Failure> {
     case.patch(id).ok_or_else(|| {
         let known: Vec<_> = case.patches.iter().map(|p| p.id.as_str()).collect();
-        Failure::new(format!("there is no patch `{id}`")).hint(format!("patches are {}", known.join(", ")))
+        if Factor::ALL.iter().any(|f| f.id() == id) {
+            return Failure::new(format!("`{id}` is a factor: no server has a switch for it"))
+                .hint("it needs no restart; trials meet it by how they ask");
+        }
+        Failure::new(format!("the case has no patch `{id}`")).hint(format!("patches are {}", known.join(", ")))
     })
 }
 
@@ -294,6 +300,27 @@ fn next_level(state: &State, case: &Case, patch: &Patch, only: Option<&str>) -> 
         Some(i) => names[(i + 1) % names.len()].to_owned(),
         None => patch.innocent_level().unwrap_or(names[0]).to_owned(),
     })
+}
+
+/// `PATCH SAYS; EVIDENCE[; WHY]`.
+fn believe(rest: &str) -> Result<Command, Failure> {
+    let form = || {
+        Failure::new("`believe` needs a patch, what is believed and what it rests on")
+            .hint("believe PATCH SAYS; EVIDENCE; WHY")
+    };
+    let (subject, rest) = split_word(rest.trim());
+    let parts: Vec<&str> = rest.splitn(3, ';').map(str::trim).collect();
+    match parts[..] {
+        [says, evidence, ref why @ ..] if !subject.is_empty() && !says.is_empty() && !evidence.is_empty() => {
+            Ok(Command::Believe {
+                subject: subject.to_owned(),
+                says: says.to_owned(),
+                evidence: evidence.to_owned(),
+                why: why.first().filter(|w| !w.is_empty()).map(|w| (*w).to_owned()),
+            })
+        }
+        _ => Err(form()),
+    }
 }
 
 /// A word that looks like a range is one; anything else is a file.

@@ -102,6 +102,14 @@ pub fn loading<'a>(state: &State, live: &'a LiveRings, target: &str) -> Option<&
     live.loading.get(target).filter(|_| state.is_starting(target))
 }
 
+/// The levels of a changed target that are not those it was met with; all of them where that is not known.
+pub fn changed_levels(state: &State, target: &str) -> Vec<String> {
+    let Some(entry) = state.targets.get(target) else { return Vec::new() };
+    let Some(changed) = &entry.changed else { return Vec::new() };
+    let differs = |(patch, level): &(&String, &String)| entry.original.get(*patch) != Some(*level);
+    changed.levels.iter().filter(differs).map(|(p, l)| format!("{p}={l}")).collect()
+}
+
 /// A level for each `patch@target`.
 pub type Arm = BTreeMap<String, String>;
 
@@ -206,9 +214,13 @@ impl Derived {
             .map(|(_, cells)| cells)
     }
 
-    /// How an arm differs from the first one that was measured, which is the deployment as found.
-    pub fn arm_text(&self, arm: &Arm) -> String {
-        let Some((found, _)) = self.arms.first() else { return "as found".into() };
+    /// How an arm differs from the deployment as found: the levels that its targets had when they were met.
+    pub fn arm_text(&self, state: &State, arm: &Arm) -> String {
+        let found: Arm = state
+            .targets
+            .iter()
+            .flat_map(|(target, of)| of.original.iter().map(move |(p, l)| (format!("{p}@{target}"), l.clone())))
+            .collect();
         let (same, other): (Vec<_>, Vec<_>) = arm.iter().partition(|(key, level)| found.get(*key) == Some(*level));
         let named = |levels: &[(&String, &String)]| {
             let mut words: Vec<String> = Vec::new();
@@ -224,6 +236,8 @@ impl Derived {
             words.join(" ")
         };
         match (same.as_slice(), other.as_slice()) {
+            // How it was found is not known.
+            _ if found.is_empty() => named(&other),
             (_, []) => "as found".into(),
             ([], [_, _, ..]) => "all switched".into(),
             ([_], [_, _, ..]) => format!("all but {}", named(&same)),
@@ -334,10 +348,18 @@ mod tests {
     #[test]
     fn an_arm_is_named_by_what_differs() {
         let mut derived = Derived::default();
-        derived.update(&state(&[trial(1, "on", true)], 1));
-        assert_eq!(derived.arm_text(&derived.arms[0].0), "as found");
-        derived.update(&state(&[trial(1, "on", true), trial(2, "off", false)], 1));
-        assert_eq!(derived.arm_text(&derived.arms[1].0), "indexer=off");
+        let found = |mut state: State| {
+            let levels = [("indexer", "on"), ("mhc", "on")].map(|(p, l)| (p.to_owned(), l.to_owned()));
+            state.targets.get_mut("decode").unwrap().original = levels.into();
+            state
+        };
+        // The first trials may be those of a changed server.
+        let s = found(state(&[trial(1, "off", true)], 1));
+        derived.update(&s);
+        assert_eq!(derived.arm_text(&s, &derived.arms[0].0), "indexer=off");
+        let s = found(state(&[trial(1, "off", true), trial(2, "on", false)], 1));
+        derived.update(&s);
+        assert_eq!(derived.arm_text(&s, &derived.arms[1].0), "as found");
     }
 
     #[test]

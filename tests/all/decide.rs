@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use patchbench::case::Case;
+use patchbench::case::{Case, Gate};
 use patchbench::engine::command::{Command, EndState, RecallPlan};
 use patchbench::engine::effect::{ChangeWish, Effect, JobSpec};
 use patchbench::engine::event::{Event, Happened};
@@ -13,6 +13,9 @@ use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
 use patchbench::engine::procedure::{Failure, Load, Phase, Procedure, Purpose};
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::engine::update::{Outcome, update};
+use patchbench::patch::import::imported;
+use patchbench::patch::risk::Kind;
+use patchbench::patch::{belief, of_state};
 use patchbench::recall::trial::ProbeForm;
 
 const PATCHES: [&str; 2] = ["triton-indexer", "mhc-bf16"];
@@ -455,4 +458,52 @@ fn best_known_needs_a_guilty_patch() {
         "no patch is guilty yet, so no configuration is known to be better | `isolate` looks for the guilty one, \
          `end-state original` puts everything back",
     );
+}
+
+#[test]
+fn what_was_believed_stays_with_what_replaced_it_and_why() {
+    let believe = |says: &str, why: Option<&str>| Command::Believe {
+        subject: "mhc-bf16".into(),
+        says: says.into(),
+        evidence: "a curve".into(),
+        why: why.map(str::to_owned),
+    };
+    let state = after(&running(), [Body::Command(believe("it is the culprit", None))]);
+    refused(
+        &state,
+        believe("it is innocent", None),
+        "you believed something else of `mhc-bf16` before | say why no more: `believe PATCH SAYS; EVIDENCE; WHY`",
+    );
+    let state = after(&state, [Body::Command(believe("it is innocent", Some("the curve is below its floor")))]);
+    let all = belief::history(&state.beliefs, "mhc-bf16");
+    let said: Vec<&str> = all.iter().map(|b| b.says.as_str()).collect();
+    assert_eq!(said, ["it is the culprit", "it is innocent"]);
+    let ended = all[0].ended.as_ref().unwrap();
+    assert_eq!((ended.why.as_str(), ended.by), ("the curve is below its floor", Some(all[1].id)));
+    assert_eq!(belief::now(&state.beliefs, all[0].id).unwrap().says, "it is innocent");
+    refused(
+        &state,
+        Command::Believe { subject: "nobody".into(), says: "x".into(), evidence: "y".into(), why: None },
+        "there is no patch or factor `nobody` | `patchbench patches CASE` lists them",
+    );
+}
+
+#[test]
+fn what_is_imported_twice_stands_once_and_is_the_patch_whose_variable_it_reads() {
+    let text: &[u8] = include_bytes!("../artefacts/A38_patch_inventory.diff");
+    let entries = imported(text, None, "a.diff").entries;
+    let shared: Vec<_> = entries.iter().cloned().map(std::sync::Arc::new).collect();
+    let read = || Body::Report(JobReport::PatchesRead { source: "a.diff".into(), entries: shared.clone() });
+    let mut case = crate::common::case(&PATCHES);
+    let gate = case.patches[0].gate.clone();
+    let Gate::Env { levels, .. } = gate else { panic!() };
+    case.patches[0].gate = Gate::Env { name: "SGLANG_SM120_TRITON_INDEXER".into(), levels };
+    let state = after(&open(case), [read(), read()]);
+    assert_eq!(state.entries.len(), entries.len());
+    let ranked = of_state::ranked(&state);
+    let patches = ranked.iter().filter(|r| r.kind == Kind::Patch).count();
+    assert_eq!(patches, entries.len() + 1, "one patch of the case is told by the diff, the other by the case alone");
+    assert!(ranked.iter().all(
+        |r| r.id != entries.iter().find(|e| e.gates.iter().any(|g| g.name.ends_with("TRITON_INDEXER"))).unwrap().id
+    ));
 }

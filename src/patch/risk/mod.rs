@@ -158,7 +158,7 @@ pub fn assess(entry: &Entry, scene: &Scene, notes: &Notes) -> Ranked {
         targets.map(|running| state::state(entry, notes.levels.get(&running.target), running)).collect();
     if states.is_empty() {
         // What no server runs is told without one.
-        states.push(state::state(entry, None, &Running::unread(NO_TARGET, Role::Monolithic)));
+        states.push(state::state(entry, None, &Running::unknown(NO_TARGET, Role::Monolithic, "no server was read")));
     }
     let weighed = apply::Weighed { subject: apply::Subject::Patch(entry), states: &states, scene, notes };
     summed(&weighed, entry.id.clone(), entry.title.clone(), Kind::Patch, states.clone())

@@ -103,6 +103,9 @@ pub fn state(entry: &Entry, level: Option<&Level>, running: &Running) -> Found {
     if let Reached::No { by, because, evidence } = reached {
         return found(State::Inert { by }, because, evidence, Vec::new());
     }
+    if let Some(why) = &running.unread {
+        return found(State::Unknown, why.clone(), Vec::new(), Vec::new());
+    }
     let switched = gates::switched(entry, level, running);
     let (mut evidence, mut assumes) = match &imports {
         Imports::Same(evidence) => (evidence.clone(), Vec::new()),
@@ -117,7 +120,8 @@ pub fn state(entry: &Entry, level: Option<&Level>, running: &Running) -> Found {
         Switched::No { by: Some(by), because, evidence } => found(State::Inert { by }, because, evidence, Vec::new()),
         Switched::No { by: None, because, evidence: more } => {
             evidence.extend(more);
-            if level.is_none() {
+            // What a diff changes outside of the switch is not seen here.
+            if level.is_none() || entry.added + entry.removed > 0 {
                 assumes.push("everything that it changes stands behind its switch".into());
             }
             found(State::Off, because, evidence, assumes)

@@ -36,6 +36,8 @@ pub struct Container {
     pub log: Reading<Text>,
     /// Files that differ from the image's, as `docker diff` prints them; unknown where they were not asked for.
     pub changed: Reading<Vec<String>>,
+    /// The same of our copy that runs; nothing where the container itself does, or where they were not asked for.
+    pub edited: Vec<String>,
     /// Bytes that were written within it; unknown where they were not asked for.
     pub written: Reading<u64>,
 }
@@ -78,7 +80,9 @@ pub(super) fn read(frame: &Frame, asked: &Asked) -> Container {
     // Without the command that knows it, nothing else was asked.
     let known = |reading: &Reading<String>| reading.as_ref().map(|_| ()).map_err(Clone::clone);
     let inspect = |section: &str| known(&tool).and_then(|()| read_inspect(&parse::text(frame, section)?));
-    let prefix = format!("{name}{COPY}");
+    let own = inspect("container.own");
+    // It may be asked for by its id.
+    let prefix = format!("{}{COPY}", own.as_ref().map_or(name.as_str(), |own| own.name.as_str()));
     let copies = known(&tool).and_then(|()| parse::text(frame, "container.names")).map(|text| {
         text.lines().map(str::trim).filter(|n| n.starts_with(&prefix)).map(str::to_owned).collect::<Vec<_>>()
     });
@@ -93,16 +97,8 @@ pub(super) fn read(frame: &Frame, asked: &Asked) -> Container {
     let changed = asked_for("container.changed").map(|t| t.lines().map(str::to_owned).collect());
     let written =
         asked_for("container.written").and_then(|t| t.trim().parse().map_err(|_| parse::odd("container.written", &t)));
-    Container {
-        own: inspect("container.own"),
-        current: inspect("container.current"),
-        name,
-        tool,
-        copies,
-        log,
-        changed,
-        written,
-    }
+    let edited = parse::text(frame, "container.edited").unwrap_or_default().lines().map(str::to_owned).collect();
+    Container { own, current: inspect("container.current"), name, tool, copies, log, changed, edited, written }
 }
 
 /// Reads what `container inspect` prints.

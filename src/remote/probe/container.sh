@@ -25,8 +25,11 @@ container_names() { clean timeout 20 "$tool" ps --all --format '{{.Names}}'; }
 container_space() {
     current=
     tool=$(container_tool "$container") || { tool=; return 1; }
-    for one in $(container_names | grep -F "$container.patchbench-") "$container"; do
-        case $one in "$container" | "$container.patchbench-"*) ;; *) continue ;; esac
+    # It may be asked for by its id.
+    own=$(says "$container" '{{.Name}}')
+    own=${own#/}
+    for one in $(container_names | grep -F "$own.patchbench-") "$container"; do
+        case $one in "$container" | "$own.patchbench-"*) ;; *) continue ;; esac
         if [ "$(says "$one" '{{.State.Running}}')" = true ]; then current=$one; break; fi
     done
     if [ -z "$current" ] || [ "$(says "$current" '{{.HostConfig.NetworkMode}}')" = host ]; then return 0; fi
@@ -51,5 +54,6 @@ container_facts() {
     take container.log 524288 timeout 20 "$tool" logs --tail "$1" -- "${current:-$container}"
     [ "$2" = yes ] || return 0
     take container.changed 262144 clean timeout 60 "$tool" diff -- "$container"
+    if [ "${current:-$container}" != "$container" ]; then take container.edited 262144 clean timeout 60 "$tool" diff -- "$current"; fi
     take container.written 64 clean timeout 60 "$tool" container inspect --size --format '{{.SizeRw}}' -- "$container"
 }

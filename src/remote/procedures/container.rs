@@ -24,6 +24,9 @@ const KEPT_BYTES: u64 = 64 * 1024 * 1024;
 /// Above this many, no copy is made of it.
 const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
 /// What runs leave behind, which a copy need not have.
+/// What a server may run or read wherever it lies.
+const READ: &[&str] = &[".py", ".pth", ".so", ".sh", ".json", ".toml", ".yaml", ".cu"];
+
 const LITTER: &[&str] =
     &["/tmp", "/var/tmp", "/run", "/var/run", "/var/log", "/var/cache", "/root/.cache", "/root/.triton"];
 
@@ -59,7 +62,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let jobs = format!("{}/jobs/{}-", world.ground.folder, world.stem);
     // A container that waits while its copy runs is meant to run.
     let ran = facts.current.running;
-    plan.take_lease(&means.owner, &container_text::put_back(facts.tool, &facts.own.name, &jobs, ran)?)?;
+    let back = container_text::put_back(facts.tool, &facts.own.name, &jobs, &steps.logs(), ran)?;
+    plan.take_lease(&means.owner, &back)?;
     if matches!(plan.wish.kind, ChangeWish::Stopped) {
         if facts.current.running {
             plan.steps.push(steps.stop(plan)?);
@@ -72,6 +76,13 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
         plan.steps.push(steps.copy(&next, &asks)?);
     }
     let stays = purpose == Purpose::Restore && facts.own.running;
+    if !asks.is_empty() {
+        plan.notes.extend(notes(world, &facts));
+    }
+    if stays {
+        // What a daemon started beside its copy is alone again before it is proven.
+        plan.steps.push(steps.tidy()?);
+    }
     if facts.current.running && !stays {
         plan.steps.push(steps.stop(plan)?);
     }
@@ -80,7 +91,9 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     }
     plan.prove(steps.expect(plan, &next, !stays, &levels.wanted));
     if purpose == Purpose::Restore {
-        plan.steps.push(steps.tidy()?);
+        if !stays {
+            plan.steps.push(steps.tidy()?);
+        }
         plan.give_lease_back()?;
     }
     Ok(())
@@ -131,6 +144,31 @@ fn check(world: &World, facts: &Facts<'_>, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a person must know while the copy stands.
+fn notes(world: &World, facts: &Facts<'_>) -> Vec<String> {
+    let policy = facts.own.at(&["HostConfig", "RestartPolicy", "Name"]).as_str().unwrap_or_default();
+    let mut out = vec![format!(
+        "while the copy stands, `{}` waits stopped: whoever prunes stopped containers takes the way back away",
+        facts.own.name
+    )];
+    if !matches!(policy, "" | "no") {
+        let after =
+            if policy == "always" { "brings the container itself back beside the copy" } else { "starts neither" };
+        out.push(format!(
+            "nothing starts the copy again after a crash, and a reboot {after}: the container's own policy is `{policy}`"
+        ));
+    }
+    let edited = world.probe.container.as_ref().map(|c| &c.edited[..]).unwrap_or_default();
+    let lost = edited.iter().filter(|line| matters(line, edited, &[])).count();
+    if lost > 0 {
+        out.push(format!(
+            "{lost} files were changed in the copy that runs, `{}`, and are lost with it",
+            facts.current.name
+        ));
+    }
+    out
+}
+
 /// Whether files were changed in the container that a copy of its image would not have.
 ///
 /// # Errors
@@ -141,7 +179,9 @@ fn committed(world: &World, name: &str) -> Result<bool, Failure> {
         |Unknown(why): &Unknown| Failure::new(format!("cannot tell which files of `{name}` were changed: {why}"));
     let changed = container.changed.as_ref().map_err(unknown)?;
     let bytes = *container.written.as_ref().map_err(unknown)?;
-    if !(changed.iter().any(|line| matters(line, changed)) || bytes > KEPT_BYTES) {
+    let said: Vec<&str> =
+        container.own.iter().flat_map(|own| own.argv.iter().chain(&own.env)).map(String::as_str).collect();
+    if !(changed.iter().any(|line| matters(line, changed, &said)) || bytes > KEPT_BYTES) {
         return Ok(false);
     }
     if bytes > MOST_BYTES {
@@ -154,12 +194,17 @@ fn committed(world: &World, name: &str) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Whether a line of `docker diff` names a file that a server may read, and not what runs leave behind.
-fn matters(line: &str, all: &[String]) -> bool {
+/// Whether a line of `docker diff` names a file that a server may read, and not what runs leave behind; `said` are the
+/// words and variables of the container, which may name it.
+fn matters(line: &str, all: &[String], said: &[&str]) -> bool {
     let Some((kind, path)) = line.split_once(' ') else { return true };
     let within = |folder: &str| path == folder || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
-    if LITTER.iter().any(|folder| within(folder)) || path.contains("__pycache__") {
+    if path.contains("__pycache__") {
         return false;
+    }
+    if LITTER.iter().any(|folder| within(folder)) {
+        let runs = READ.iter().any(|end| path.ends_with(end)) && !within("/root/.cache") && !within("/root/.triton");
+        return runs || said.iter().any(|word| word.contains(path));
     }
     // A folder is said to be changed for what is within it.
     let folder = format!("{path}/");
@@ -243,11 +288,16 @@ impl Steps<'_> {
         if own.name == next { own.at(&["State", "StartedAt"]).as_str().unwrap_or_default() } else { "" }
     }
 
+    /// Where the logs of copies are kept.
+    fn logs(&self) -> String {
+        format!("{}/logs", self.world.ground.folder)
+    }
+
     fn tidy(&self) -> Result<Step, Failure> {
         Ok(Step {
             name: "tidy".into(),
             check: Action::Nothing,
-            apply: shell(container_text::tidy(self.facts.tool, &self.facts.own.name)?, 300.0),
+            apply: shell(container_text::tidy(self.facts.tool, &self.facts.own.name, &self.logs())?, 300.0),
             undo: None,
             undo_proof: None,
             proof: Action::Nothing,
@@ -305,13 +355,17 @@ mod tests {
             "C /opt/sglang/indexer.py",
             "A /opt/sglang/__pycache__/indexer.pyc",
             "A /var/tmp/x",
+            "A /var/tmp/patched/indexer.py",
+            "A /run/serve",
+            "A /run/lock",
             "D /etc/motd",
             "C /var",
             "C /var/log",
         ]
         .map(str::to_owned)
         .to_vec();
-        let kept: Vec<&str> = all.iter().filter(|l| matters(l, &all)).map(String::as_str).collect();
-        assert_eq!(kept, ["C /opt/sglang/indexer.py", "D /etc/motd"]);
+        let kept: Vec<&str> =
+            all.iter().filter(|l| matters(l, &all, &["bash", "/run/serve"])).map(String::as_str).collect();
+        assert_eq!(kept, ["C /opt/sglang/indexer.py", "A /var/tmp/patched/indexer.py", "A /run/serve", "D /etc/motd"]);
     }
 }

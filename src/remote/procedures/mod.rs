@@ -92,13 +92,17 @@ pub async fn plan(
     );
     let machine = Machine::of(&means.hosts, target)?;
     let world = look::look(&machine, &means.folders, &patches, target, ctx).await?;
-    let load = if world.running.is_some() { load_of(&means.hosts, target).await } else { None };
+    // A container runs although nobody may be seen at its port.
+    let contained = world.probe.container.as_ref().is_some_and(|c| c.current.as_ref().is_ok_and(|c| c.running));
+    let runs = world.running.is_some() || contained;
+    let load = if runs { load_of(&means.hosts, target).await } else { None };
     let lease = lease_of(&world, &means.owner, case.budget.restore_after_min)?;
-    let routed = router::look(means, case, target, world.running.is_some(), &world.ground.workers).await;
+    let routed = router::look(means, case, target, runs, &world.ground.workers).await;
     let readable = readable_env(&world, wish);
     let wish = Wish { kind: wish, wished, patches, readable };
     let own_levels = world.own_levels.clone();
-    let mut plan = Plan { world: &world, lease, wish, own_levels, load, steps: Vec::new(), tag: tag() };
+    let mut plan =
+        Plan { world: &world, lease, wish, own_levels, load, steps: Vec::new(), notes: Vec::new(), tag: tag() };
     match &target.manager {
         Manager::Script { script, log } => script::plan(&mut plan, script, log, means)?,
         Manager::Systemd { systemd } => systemd::plan(&mut plan, systemd, means)?,
@@ -113,7 +117,12 @@ pub async fn plan(
     let mut procedure = plan.finish();
     procedure.notes.extend(note.filter(|_| !procedure.steps.is_empty()));
     let drain_s = f64::from(case.budget.drain_s);
-    router::plan::weave(&mut procedure, case, &routed, world.running.is_some(), drain_s)?;
+    if contained && world.running.is_none() && procedure.load.is_none() && !procedure.steps.is_empty() {
+        procedure
+            .notes
+            .push("the container runs and nobody is seen at its port: whether requests run there is not known".into());
+    }
+    router::plan::weave(&mut procedure, case, &routed, runs, drain_s)?;
     Ok(procedure)
 }
 
@@ -235,6 +244,8 @@ struct Plan<'a> {
     own_levels: BTreeMap<String, String>,
     load: Option<Load>,
     steps: Vec<Step>,
+    /// What a person must know.
+    notes: Vec<String>,
     /// What tells the traces of this change from those of others.
     tag: String,
 }
@@ -368,7 +379,7 @@ impl Plan<'_> {
             load: self.load,
             jobs: Some(format!("{}/jobs/{}-{}", self.world.ground.folder, self.world.stem, self.tag)),
             lease: Some(self.lease.lease),
-            notes: Vec::new(),
+            notes: self.notes,
             steps: self.steps,
         }
     }

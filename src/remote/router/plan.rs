@@ -168,7 +168,7 @@ impl Routed {
 
 /// After the lease and what merely lies there, before whatever stops the server, be it by its undo.
 fn before_anything(procedure: &Procedure) -> usize {
-    let harmless = |step: &&Step| matches!(step.name.as_str(), "lease" | "write-override");
+    let harmless = |step: &&Step| matches!(step.name.as_str(), "lease" | "write-override" | "copy-container");
     procedure.steps.iter().take_while(harmless).count()
 }
 

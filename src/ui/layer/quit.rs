@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 
 use super::{Outcome, closes, frame, middle};
+use crate::ui::derived::changed_levels;
 use crate::ui::pane::{View, wrap_lines};
 use crate::ui::text;
 use crate::ui::theme::Role;
@@ -50,7 +51,7 @@ impl Quit {
         let mut lines = Vec::new();
         for (name, target) in &view.state.targets {
             let Some(changed) = &target.changed else { continue };
-            let levels: Vec<_> = changed.levels.iter().map(|(p, l)| format!("{p}={l}")).collect();
+            let levels = changed_levels(view.state, name);
             lines.push(Line::from(vec![
                 view.span(format!("{name} "), Role::Strong),
                 view.span(
@@ -75,7 +76,7 @@ impl Quit {
         for (key, words) in [
             ("o", "original: put every server back as it was found, then leave"),
             ("b", "best known: leave the guilty patches off, everything else as found, then leave"),
-            ("k", "keep: leave every server as it is now; the session remembers the way back"),
+            ("k", "keep: leave every server as it is now (a demo stops its own lab); the session knows the way back"),
             ("esc", "stay"),
         ] {
             if key == "b" && !self.better_known {

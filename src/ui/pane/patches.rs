@@ -7,6 +7,7 @@ use super::{FACT, Heading, View, fact};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
+use crate::patch::belief::{self, Belief};
 use crate::patch::risk::{Kind, Ranked, Tier};
 use crate::ui::derived::{Count, level_of};
 use crate::ui::text;
@@ -133,6 +134,27 @@ fn risk_lines(view: &View<'_>, ranked: &Ranked) -> Vec<Line<'static>> {
     out
 }
 
+/// What is believed of a patch or factor now, and how often that changed.
+fn belief_lines(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
+    let all = belief::history(&view.state.beliefs, key);
+    let (held, ended): (Vec<&Belief>, Vec<&Belief>) = all.iter().partition(|b| b.ended.is_none());
+    let mut out: Vec<Line<'static>> = held
+        .iter()
+        // The verdict stands in its own line.
+        .filter(|b| b.by != "the search")
+        .map(|b| {
+            let says = Untrusted::from(b.says.as_str()).visible(240);
+            fact(view, "believed", format!("{says}, by {}", Untrusted::from(b.by.as_str()).visible(60)), Role::Text)
+        })
+        .collect();
+    if !ended.is_empty() {
+        let said =
+            format!("{} held no more; `patchbench patches explain {key}` tells", text::counted(ended.len(), "belief"));
+        out.push(fact(view, "", said, Role::Dim));
+    }
+    out
+}
+
 /// The title line.
 pub fn heading(view: &View<'_>) -> Heading {
     let patches = view.state.case.as_ref().map_or(0, |c| c.patches.len());
@@ -254,6 +276,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         view.span(format!("  {}", Untrusted::from(title.as_str()).visible(200)), Role::Text),
     ])];
     let risk = ranked.map(|r| risk_lines(view, r)).unwrap_or_default();
+    out.extend(belief_lines(view, key));
     let Some(patch) = patch else { return [out, risk].concat() };
     match verdict_of(view, key) {
         Some(v) => {

@@ -10,7 +10,7 @@ use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empt
 use crate::engine::live::LinkState;
 use crate::serving::load_phase;
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, matters};
-use crate::ui::derived::{loading, proven_after_reading, silence};
+use crate::ui::derived::{changed_levels, loading, proven_after_reading, silence};
 use crate::ui::live::Silence;
 use crate::ui::text;
 use crate::ui::theme::Role;
@@ -263,8 +263,8 @@ fn target_lines(view: &View<'_>, width: usize, with_load: bool) -> Vec<Line<'sta
         {
             spans.push(view.span("  boot not proven", Role::Unknown));
         }
-        if let Some(changed) = state.and_then(|s| s.changed.as_ref()) {
-            let levels: Vec<_> = changed.levels.iter().map(|(p, l)| format!("{p}={l}")).collect();
+        if state.is_some_and(|s| s.changed.is_some()) {
+            let levels = changed_levels(view.state, &target.name);
             spans.push(view.span(format!("  changed: {}", levels.join(" ")), Role::Warn));
         }
         if target.production {
