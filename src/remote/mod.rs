@@ -5,6 +5,7 @@
 //! evidence of a start. `host` is the way to this machine or another, `probe` one look at it.
 
 pub mod argv;
+mod container_options;
 mod container_text;
 pub mod environment;
 pub mod execute;

@@ -173,6 +173,26 @@ fn a_change_that_does_not_end_well_drops_what_waits_for_it() {
 }
 
 #[test]
+fn a_restore_was_dropped_just_when_the_change_before_it_failed() {
+    let restore = Command::Restore { target: Some("lab".into()) };
+    let waiting = after(&changing(), [queue(recall()), queue(restore.clone())]);
+    let failed =
+        JobReport::StepFailed { procedure: P1, step: 0, phase: Phase::Do, failure: Failure::new("the disk is full") };
+    let after_failure = after(&waiting, [Body::Report(failed)]);
+    let outcome = step(&after_failure, ended(2, JobOutcome::Failed { failure: Failure::new("the disk is full") }));
+    let mut state = outcome.state;
+    // What had begun may be taken back first.
+    if matches!(state.procedures[&P1].status, ProcedureStatus::Running { phase: Phase::Undo }) {
+        let done = JobReport::StepDone { procedure: P1, step: 0, phase: Phase::Undo, evidence: Vec::new() };
+        let job = state.counters.job;
+        state = after(&state, [Body::Report(done), ended(job, JobOutcome::Done)]);
+    }
+    assert_eq!(state.queue.dropped.as_ref().map(|d| &d.command), Some(&recall()), "trials lost their ground");
+    assert!(state.queue.items.is_empty(), "{:?}", state.queue.items);
+    assert!(state.jobs.values().any(|j| j.title.contains("restore")), "{:?}", state.jobs);
+}
+
+#[test]
 fn commands_begin_one_after_another_and_a_planned_change_is_waited_for() {
     let waiting = after(&changing(), [queue(toggle("on")), queue(recall())]);
     let outcome = step(&completed(&waiting, P1), ended(2, JobOutcome::Done));

@@ -625,3 +625,28 @@ async fn a_script_that_leaves_its_session_is_followed() {
     bench.run(&procedure, Phase::Undo, 4).await.result.unwrap();
     assert!(!local::runs(second.process), "the server that left its session was not ended");
 }
+
+#[test]
+fn the_copy_was_taken_away_although_somebody_had_pruned_the_container() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tool, calls) = (folder.path().join("tool"), folder.path().join("calls"));
+    let script = format!(
+        "#!/bin/sh\necho \"$*\" >>{}\ncase $1 in container) exit 1 ;; ps) echo own.patchbench-1 ;; esac\n",
+        calls.display()
+    );
+    fs_err::write(&tool, script).unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let text = super::super::container_text::put_back(
+        &format!("sh {}", tool.display()),
+        "own",
+        &path("jobs/own-"),
+        &path("logs"),
+        true,
+    )
+    .unwrap();
+    let end = std::process::Command::new("sh").arg("-c").arg(text).output().unwrap();
+    assert!(!end.status.success());
+    let said = String::from_utf8_lossy(&end.stderr).into_owned();
+    assert!(said.contains("its copy was left running"), "{said}");
+    assert!(!fs_err::read_to_string(&calls).unwrap().contains("rm"), "something was taken away");
+}
