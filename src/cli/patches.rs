@@ -394,7 +394,18 @@ mod tests {
 
     #[test]
     fn text_shows_an_unknown_level_as_a_question_mark() {
-        insta::assert_snapshot!(text(&patches_report(&fixture::full_state()), Style::PLAIN), @"");
+        insta::assert_snapshot!(text(&patches_report(&fixture::full_state()), Style::PLAIN), @r#"
+patch            risk        gate                     phases         state             verdict    title
+triton-indexer   high +40.3  TRITON off=(unset) on=1  extend,decode  server=on         guilty     patch triton-indexer
+mhc-bf16         low -40.0   MHC off=(unset) on=1     extend,decode  server=? unknown  acquitted  patch mhc-bf16
+template         low +1.3    no restart                                                -          the conversation becomes a prompt
+concurrency      low +1.1    no restart                                                -          other requests are served at the same time
+speculation      low +1.1    no restart                                                -          tokens are drafted and verified
+chunk-alignment  low +0.8    no restart                                                -          the prompt is computed in pieces
+length-residue   low +0.5    no restart                                                -          the length leaves a rest by the width of a window
+warm-cache       low -0.7    no restart                                                -          keys of an earlier request are used again
+transfer         low -19.4   no restart                                                -          keys go from prefill to decode
+"#);
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Copy<'_> {
             String::new()
         };
         let mut given = Vec::new();
-        let mut without = self.of_itself()?;
+        let mut without = self.of_itself();
         for ask in self.variables {
             without = format!("{without} -e ^{}=", quote(&ask.switch)?);
             given.extend(match (&ask.value, tool) {
@@ -90,10 +90,10 @@ impl Copy<'_> {
     }
 
     /// The variables that the tool gives each container by itself.
-    fn of_itself(&self) -> Result<String, Failure> {
+    fn of_itself(&self) -> String {
         let own = text(self.of.at(&["Config", "Hostname"])).unwrap_or_default();
         let hostname = if self.of.variable("HOSTNAME").is_none_or(|h| h == own) { "-e ^HOSTNAME= " } else { "" };
-        Ok(format!("{hostname}-e ^container="))
+        format!("{hostname}-e ^container=")
     }
 
     /// A word of the command; one that holds a secret is taken from the container on the host.
@@ -114,7 +114,7 @@ impl Copy<'_> {
     /// Whether the copy stands there and is the same but for its levels.
     pub(super) fn is_same(&self) -> Result<String, Failure> {
         let words: Result<Vec<String>, Failure> = self.argv.iter().map(|w| self.word(w)).collect();
-        let mut switched = format!("grep -v {}", self.of_itself()?);
+        let mut switched = format!("grep -v {}", self.of_itself());
         let mut wanted = String::from(":");
         for ask in self.variables {
             let name = quote(&ask.switch)?;
