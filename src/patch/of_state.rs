@@ -417,6 +417,19 @@ mod tests {
     }
 
     #[test]
+    fn of_an_import_alone_the_ungated_lowering_is_first_and_the_scaling_next() {
+        let text: &[u8] = include_bytes!("../../tests/artefacts/A38_patch_inventory.diff");
+        let entries = crate::patch::import::imported(text, None, "a.diff").entries;
+        let state = State { entries: entries.into_iter().map(Into::into).collect(), ..State::default() };
+        let all = ranked(&state);
+        let places: Vec<&str> = all.iter().map(|r| r.id.as_str()).collect();
+        assert_eq!(places[..2], ["deepseek-v4-hc-pre", "hash-topk-forward"], "{places:?}");
+        // A picture and a mode are no arithmetic.
+        assert_eq!(places[5..], ["perf", "serve-dsv4"], "{places:?}");
+        assert!(all.iter().all(|r| r.states.iter().all(|s| s.state.word() != "live")), "no server was read");
+    }
+
+    #[test]
     fn a_session_without_a_case_ranks_nothing() {
         assert!(ranked(&State::default()).is_empty());
     }

@@ -67,7 +67,7 @@ fn each_correction_moves_what_it_is_about() {
 #[test]
 fn the_corrected_table() {
     insta::assert_snapshot!(table(&ranked(&Facts::corrected())), @r#"
-    mhc-bf16         high     5.34 live    live-here +0.30, no-gate +1.00, phase-likely +1.50, sites +1.34, dtype-lowered +1.20, base-rate +0.00
+    mhc-bf16         high     5.64 live    live-here +0.30, no-gate +1.00, phase-likely +1.50, sites +1.34, dtype-lowered +1.20, dtype-lowered-always +0.30, base-rate +0.00
     triton-indexer   high     5.01 live    live-here +0.30, phase-likely +1.50, sites +0.91, index +0.50, layout +0.70, base-rate +1.10
     mma-decode       high     4.73 live    live-here +0.30, phase-likely +1.50, sites +1.13, dtype-lowered +1.20, accumulation +0.60, base-rate +0.00
     routed-scaling   high     4.53 live    live-here +0.30, no-gate +1.00, phase-likely +1.50, sites +0.33, scale +0.80, assert-removed +0.60, base-rate +0.00

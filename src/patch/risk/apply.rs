@@ -34,6 +34,10 @@ pub(super) fn apply(rule: &Rule, weighed: &Weighed<'_>) -> Option<Term> {
         When::PhaseExcluded => (1.0, phase(weighed, Bearing::Excluded)?),
         When::Sites => count_sites(weighed)?,
         When::DtypeLowered => (1.0, dtype(weighed, Change::Lowered)?),
+        When::DtypeLoweredAlways => {
+            no_gate(weighed)?;
+            (1.0, dtype(weighed, Change::Lowered)?)
+        }
         When::DtypeNamed => (1.0, dtype(weighed, Change::Named)?),
         When::DtypeOther => (1.0, dtype(weighed, Change::Other)?),
         When::Does(signal) => (1.0, does(weighed, signal)?),

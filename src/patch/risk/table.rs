@@ -32,6 +32,8 @@ pub enum When {
     Sites,
     /// A value type with fewer bits took the place of another.
     DtypeLowered,
+    /// A value type with fewer bits took the place of another, and nothing switches it.
+    DtypeLoweredAlways,
     /// A narrow value type is named where none was.
     DtypeNamed,
     /// A value type was changed otherwise.
@@ -74,6 +76,12 @@ pub const RULES: &[Rule] = &[
     rule("phase-excluded", When::PhaseExcluded, -2.0, "it acts where the symptom does not arise"),
     rule("sites", When::Sites, 0.3, "every place of a forward pass is a chance to do damage, the first ones most"),
     rule("dtype-lowered", When::DtypeLowered, 1.2, "the same computation with fewer bits is another computation"),
+    rule(
+        "dtype-lowered-always",
+        When::DtypeLoweredAlways,
+        0.3,
+        "no request was ever computed with the bits that it had",
+    ),
     rule("dtype-named", When::DtypeNamed, 0.6, "a cast to a narrow type, from what is not told"),
     rule("dtype-changed", When::DtypeOther, 0.4, "more bits than the reference has rounded wrongly, too"),
     rule("accumulation", When::Does(Signal::Accumulation), 0.6, "sums of many terms lose small ones"),
@@ -100,7 +108,7 @@ pub const RULES: &[Rule] = &[
     rule(
         "measured-below-floor",
         When::Measured(ErrorClass::BelowFloor),
-        -1.5,
+        -1.8,
         "it adds less than the reference's own rounding",
     ),
     rule(
