@@ -17,7 +17,8 @@ use super::types::{Entry, GateKind, GateRead, Phase, Place};
 use crate::case::{Case, Gate, Patch, Role, ServingEngine, Target};
 use crate::engine::state::State;
 use crate::isolate::verdict::SubjectKind;
-use crate::recall::trial::Outcome;
+use crate::recall::matrix::Counts;
+use crate::recall::trial::{Outcome, Trial};
 use crate::truth::knowledge::{self, Standing};
 use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth, flags, imports};
 
@@ -146,11 +147,24 @@ fn is_local(name: &str) -> bool {
     known.is_none_or(|v| v.standing == Standing::Local)
 }
 
+/// Whether the trials of the deployment as found fail more often than real models do, by themselves.
+fn seen_in_trials(state: &State, case: &Case) -> bool {
+    let found = |t: &Trial| {
+        t.arm.iter().all(|(key, level)| {
+            let (patch, target) = key.split_once('@').unwrap_or((key, ""));
+            state.targets.get(target).is_none_or(|t| t.original.get(patch).is_none_or(|l| l == level))
+        })
+    };
+    let mut counts = Counts::default();
+    state.trials.iter().filter(|t| found(&t.trial)).for_each(|t| counts.add(&t.trial.outcome));
+    counts.interval().is_some_and(|(lower, _)| lower > case.recall.floor)
+}
+
 /// A fact that is planted in a prompt and not found again is context that was lost.
 fn symptom(state: &State, case: &Case) -> Symptom {
     let failed = |o: &Outcome| matches!(o, Outcome::Fail { .. });
     let longest = state.trials.iter().filter(|t| failed(&t.trial.outcome)).filter_map(|t| t.trial.prompt_tokens).max();
-    let shown = state.symptom.as_ref().is_some_and(|s| s.lower > case.recall.floor);
+    let shown = state.symptom.as_ref().is_some_and(|s| s.lower > case.recall.floor) || seen_in_trials(state, case);
     let mut out = Symptom { prompt_tokens: longest.map(u64::from), ..Symptom::default() };
     if !shown {
         return out;
@@ -311,7 +325,16 @@ fn notes_of(state: &State, case: &Case, patch: &Patch) -> Notes {
     let level = |target: &Target| {
         let truth = state.targets.get(&target.name)?.truth.as_deref()?;
         let source = truth.level_sources.get(&patch.id).cloned().unwrap_or_else(|| "not read".into());
-        let read = truth.levels.get(&patch.id).cloned().flatten();
+        let mut read = truth.levels.get(&patch.id).cloned().flatten();
+        let mut source = source;
+        // The symptom is that of the deployment as found: what this session switched off is no less suspect for that.
+        let entry = state.targets.get(&target.name)?;
+        if let Some(found) =
+            entry.original.get(&patch.id).filter(|l| entry.changed.is_some() && read.as_ref() != Some(*l))
+        {
+            source = "as it was found, before this session changed it".into();
+            read = Some(found.clone());
+        }
         // A third level is neither with it nor without it.
         let known = |l: &String| *l == patch.suspect || Some(l.as_str()) == patch.innocent_level();
         let (level, source) = match read {
@@ -414,6 +437,27 @@ mod tests {
         assert_eq!(decode(&state).state.word(), "off", "{:#?}", decode(&state));
         rows(&mut state, Known::Unknown { because: "it was overwritten".into() });
         assert_eq!(decode(&state).state.word(), "unknown", "{:#?}", decode(&state));
+    }
+
+    #[test]
+    fn a_patch_that_the_session_switched_off_was_called_dead_while_its_symptom_went_away_with_it() {
+        let mut state = fixture::full_state();
+        state.verdicts.clear();
+        let before = ranked(&state).into_iter().find(|r| r.id == "triton-indexer").unwrap();
+        let target = state.targets.get_mut("server").unwrap();
+        target.original = [("triton-indexer".to_owned(), "on".to_owned())].into();
+        target.changed = Some(crate::engine::state::Changed {
+            since: jiff::Timestamp::UNIX_EPOCH,
+            by: crate::engine::input::Actor::driver("ann"),
+            procedure: crate::engine::ids::ProcedureId(1),
+            levels: [("triton-indexer".to_owned(), "off".to_owned())].into(),
+        });
+        let mut truth = TargetTruth::clone(target.truth.as_ref().unwrap());
+        truth.levels.insert("triton-indexer".into(), Some("off".into()));
+        target.truth = Some(truth.into());
+        let after = ranked(&state).into_iter().find(|r| r.id == "triton-indexer").unwrap();
+        assert_eq!((after.score, after.states[0].state.word()), (before.score, "live"), "{after:#?}");
+        assert!(after.states[0].evidence.iter().any(|e| e.source.contains("before this session changed it")));
     }
 
     #[test]
