@@ -269,10 +269,25 @@ impl Gate {
     /// The variable or flag, as written on the screen.
     pub fn switch_name(&self) -> &str {
         match self {
-            Self::Env { name, .. } => name,
-            Self::Flag { flag, .. } => flag,
             Self::Reverse { diff } => diff,
-            Self::None => "none",
+            Self::Env { .. } | Self::Flag { .. } | Self::None => self.switch().unwrap_or("none"),
+        }
+    }
+
+    /// The variable or flag; `None` where there is neither.
+    pub fn switch(&self) -> Option<&str> {
+        match self {
+            Self::Env { name, .. } => Some(name),
+            Self::Flag { flag, .. } => Some(flag),
+            Self::Reverse { .. } | Self::None => None,
+        }
+    }
+
+    /// The variable; `None` where something else switches it, or nothing.
+    pub fn variable(&self) -> Option<&str> {
+        match self {
+            Self::Env { name, .. } => Some(name),
+            Self::Flag { .. } | Self::Reverse { .. } | Self::None => None,
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! Pure over `State`. Not responsible for the rules; see `patch::risk`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -138,11 +139,14 @@ impl Report for PatchesReport {
 
 /// The patches of the session's case, with the levels that its targets run with.
 pub fn patches_report(state: &State) -> PatchesReport {
-    let ranked = of_state::ranked(state);
-    let entries = entries(state);
+    let entries = of_state::entries(state);
+    let ranked = of_state::weigh(state, &entries);
+    let by_id: BTreeMap<&str, &Entry> = entries.iter().map(|e| (e.id.as_str(), e)).collect();
     let of_kind = |kind| ranked.iter().filter(move |r| r.kind == kind);
     PatchesReport {
-        patches: of_kind(Kind::Patch).map(|one| row(state, &entries, one)).collect(),
+        patches: of_kind(Kind::Patch)
+            .map(|one| row(state, &entries, by_id.get(one.id.as_str()).copied(), one))
+            .collect(),
         factors: of_kind(Kind::Factor)
             .map(|one| FactorRow { id: one.id.clone(), title: one.title.clone(), risk: risk_row(one) })
             .collect(),
@@ -155,8 +159,9 @@ pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
     let report = patches_report(state);
     let text = text(&report, style);
     let mut answer = Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned());
-    if !unread_targets(state).is_empty() {
-        let message = format!("what runs is not known of {}", unread_targets(state).join(", "));
+    let unread = unread_targets(state);
+    if !unread.is_empty() {
+        let message = format!("what runs is not known of {}", unread.join(", "));
         answer.status = Status::World;
         answer = answer.error(ErrorCode::Unreachable, message, Some("`patchbench truth CASE` says why".into()));
     }
@@ -164,10 +169,7 @@ pub fn answer(state: &State, session: Option<&Path>, style: Style) -> Answer {
         answer.status = Status::Usage;
         answer = answer.error(ErrorCode::Case, "no case is open", None);
     }
-    match session {
-        Some(path) => answer.session(path),
-        None => answer,
-    }
+    answer.kept_in(session)
 }
 
 /// How an import is shown to people.
@@ -183,9 +185,10 @@ pub enum ImportForm {
 pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&Path>, style: Style) -> Answer {
     let all: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
     let mut report = patches_report(state);
-    let is_imported =
-        |row: &PatchRow| entries(state).iter().any(|e| e.id == row.id && all.iter().any(|a| a.files == e.files));
-    report.patches.retain(is_imported);
+    // Imported entries come first, in their order.
+    let known = of_state::entries(state);
+    let imported: BTreeSet<&str> = known.iter().take(all.len()).map(|e| e.id.as_str()).collect();
+    report.patches.retain(|row| imported.contains(row.id.as_str()));
     report.factors.clear();
     let case_text = case_text(&all);
     let text = match form {
@@ -200,10 +203,7 @@ pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&
     });
     let answer =
         Answer::new(&report, Status::Done, text).diagnostics(state.diagnostics.iter().cloned()).diagnostics(nothing);
-    match session {
-        Some(path) => answer.session(path),
-        None => answer,
-    }
+    answer.kept_in(session)
 }
 
 /// What was believed, a paragraph each, and how it ended.
@@ -250,10 +250,7 @@ pub fn explain(state: &State, id: &str, session: Option<&Path>) -> Answer {
         answer.status = Status::Usage;
         answer = answer.error(ErrorCode::Usage, format!("there is no patch or factor `{id}`"), Some(hint));
     }
-    match session {
-        Some(path) => answer.session(path),
-        None => answer,
-    }
+    answer.kept_in(session)
 }
 
 /// The table for people.
@@ -270,14 +267,7 @@ fn risk_row(ranked: &Ranked) -> RiskRow {
     RiskRow { score: Number(ranked.score), tier: ranked.tier, terms: ranked.terms.clone(), open: ranked.open.clone() }
 }
 
-fn entries(state: &State) -> Vec<Entry> {
-    match state.case.as_deref() {
-        Some(case) => of_state::entries(state, case),
-        None => state.entries.iter().map(|e| Entry::clone(e)).collect(),
-    }
-}
-
-fn row(state: &State, entries: &[Entry], ranked: &Ranked) -> PatchRow {
+fn row(state: &State, entries: &[Entry], entry: Option<&Entry>, ranked: &Ranked) -> PatchRow {
     let patch = state.case.as_deref().and_then(|c| c.patch(&ranked.id));
     let level = |found: &Found| {
         let truth = state.targets.get(&found.target).and_then(|t| t.truth.as_deref());
@@ -293,7 +283,6 @@ fn row(state: &State, entries: &[Entry], ranked: &Ranked) -> PatchRow {
             because: found.because.clone(),
         }
     };
-    let entry = entries.iter().find(|e| e.id == ranked.id);
     let is_about = |s: &crate::isolate::verdict::Subject| s.kind == SubjectKind::Patch && s.id == ranked.id;
     let phases = entry.iter().flat_map(|e| e.phases.keys()).map(|p| p.word().to_owned()).collect();
     PatchRow {

@@ -1,5 +1,6 @@
 //! The only way to change a state: apply an event to it. Pure; live and replay use the same code.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,19 +10,16 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::event::{Event, Happened};
 use crate::engine::ids::{ProcedureId, QueuedId};
 use crate::engine::input::JobOutcome;
-use crate::engine::procedure::{Action, Phase, Procedure, Purpose};
+use crate::engine::procedure::{Action, Phase, Procedure, Purpose, Step};
 use crate::engine::queue::{self, Dropped, Queued, Unqueued};
 use crate::engine::state::{
     Boot, Changed, FailedStep, Job, NamedPoint, Note, ProcedureState, ProcedureStatus, Proposal, Refusal, State,
     StepState, TargetState, TimelineEntry, TrialEntry,
 };
 use crate::engine::timeline;
-use crate::patch::belief;
+use crate::patch::belief::{self, THE_SEARCH};
 use crate::patch::context::Evidence;
 use crate::truth::{ServerStatus, TargetTruth};
-
-/// Who holds what a verdict says.
-const THE_SEARCH: &str = "the search";
 
 impl State {
     /// Writes down what is believed from now on, in place of what the same source said before.
@@ -156,12 +154,14 @@ impl State {
             }
             Happened::WindowMeasured { window } => self.windows.push_back(window.clone()),
             Happened::PatchesImported { entries, .. } => {
+                let mut places: BTreeMap<String, usize> =
+                    self.entries.iter().enumerate().map(|(place, e)| (e.id.clone(), place)).collect();
                 for entry in entries {
-                    match self.entries.iter().position(|e| e.id == entry.id) {
-                        Some(place) => {
-                            self.entries.set(place, entry.clone());
-                        }
-                        None => self.entries.push_back(entry.clone()),
+                    if let Some(place) = places.get(&entry.id) {
+                        self.entries.set(*place, entry.clone());
+                    } else {
+                        places.insert(entry.id.clone(), self.entries.len());
+                        self.entries.push_back(entry.clone());
                     }
                 }
             }
@@ -194,7 +194,7 @@ impl State {
                 }
                 let says = format!("{}: {}", verdict.verdict.word(), verdict.why);
                 let lines = verdict.evidence.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-                let source = if lines.is_empty() { "the search".to_owned() } else { format!("journal lines {lines}") };
+                let source = if lines.is_empty() { THE_SEARCH.to_owned() } else { format!("journal lines {lines}") };
                 self.hold(event.at, &verdict.subject.id, THE_SEARCH, says, source, "a newer verdict");
             }
             Happened::NoteAdded { text } => {
@@ -347,7 +347,7 @@ impl State {
         let by = entry.confirmed_by.clone().unwrap_or_else(|| event.actor.clone());
         let Some(target) = self.targets.get_mut(&procedure.target) else { return };
         // From the stop step on, no request can meet the boot that ran before.
-        if procedure.steps.get(step).is_some_and(|s| matches!(s.name.as_str(), "stop" | "restart")) {
+        if procedure.steps.get(step).is_some_and(Step::stops) {
             target.boot = None;
         }
         // Who may change a target is no change of it.
@@ -427,6 +427,11 @@ impl State {
                     ProcedureStatus::Planned | ProcedureStatus::Running { .. } | ProcedureStatus::Interrupted { .. }
                 )
         })
+    }
+
+    /// Starts of a target that changes of this session made, the newest first; a server that was met is none.
+    pub fn own_starts(&self, target: &str) -> impl Iterator<Item = &Arc<Boot>> {
+        self.boots.values().rev().filter(move |b| b.procedure.is_some() && b.proof.target == target)
     }
 
     /// The proven start that requests to this target meet now.

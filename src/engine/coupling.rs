@@ -10,8 +10,7 @@ use crate::engine::state::State;
 pub fn price(state: &State, procedure: &Procedure) -> Vec<String> {
     let Some(case) = &state.case else { return Vec::new() };
     let Some(target) = case.target(&procedure.target) else { return Vec::new() };
-    let stops = procedure.steps.iter().any(|s| matches!(s.name.as_str(), "stop" | "restart"));
-    if !stops {
+    if !procedure.stops() {
         return Vec::new();
     }
     let name = &target.name;
@@ -41,8 +40,7 @@ pub fn price(state: &State, procedure: &Procedure) -> Vec<String> {
 
 /// Whole seconds, at least 1, from start to proof of the last start of a target that a change of ours made; `None` where none is known.
 pub fn start_seconds(state: &State, target: &str) -> Option<i64> {
-    let ours = |b: &&std::sync::Arc<crate::engine::state::Boot>| b.proof.target == target && b.procedure.is_some();
-    let last = state.boots.values().rev().find(ours)?;
+    let last = state.own_starts(target).next()?;
     let took = last.proof.proven_at.duration_since(last.proof.started_at).as_secs_f64();
     Some((took.ceil() as i64).max(1))
 }

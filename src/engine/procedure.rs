@@ -76,6 +76,11 @@ pub struct Lease {
 }
 
 impl Procedure {
+    /// Whether it takes a running server down.
+    pub fn stops(&self) -> bool {
+        self.steps.iter().any(Step::stops)
+    }
+
     /// Whether it would cut requests off: not where they are let run to their end first. Putting a target back is never
     /// held up by them.
     pub fn cuts_off(&self) -> bool {
@@ -131,6 +136,13 @@ pub struct Step {
     pub undo_proof: Option<Action>,
     /// Reads the evidence that it was done; changes nothing.
     pub proof: Action,
+}
+
+impl Step {
+    /// Whether it takes a running server down.
+    pub fn stops(&self) -> bool {
+        matches!(self.name.as_str(), "stop" | "restart")
+    }
 }
 
 /// Something that a host can be asked for.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::case::{Case, Patch, Role};
-use crate::engine::state::State;
+use crate::engine::state::{State, TargetState};
 use crate::isolate::search::{Arm, Search};
 
 /// Names of the targets that serve a request themselves: all but routers.
@@ -25,6 +25,14 @@ pub fn key(patch: &str, target: &str) -> String {
 /// Patch and target of a key.
 pub fn split(key: &str) -> (&str, &str) {
     key.rsplit_once('@').unwrap_or((key, ""))
+}
+
+/// The levels that targets had when they were first met, and no others: what only runs now may have been switched since.
+pub fn originals(state: &State) -> Arm {
+    let of = |(target, of): (&String, &TargetState)| -> Vec<(String, String)> {
+        of.original.iter().map(|(patch, level)| (key(patch, target), level.clone())).collect()
+    };
+    state.targets.iter().flat_map(of).collect()
 }
 
 /// The levels of the deployment as it was found, for every patch that can be switched and was read.

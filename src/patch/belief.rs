@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Evidence;
 
+/// Who holds what a verdict says.
+pub const THE_SEARCH: &str = "the search";
+
 /// Number of a belief in its log, from 0.
 pub type BeliefId = u32;
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::types::{Entry, GateDefault, GateKind, GateRead, Place, Signal};
+use super::types::{Entry, GateDefault, GateRead, Place, Signal};
 use crate::case::{Gate, LevelValue};
 use crate::untrusted::visible_lines;
 
@@ -35,13 +35,9 @@ fn one(entry: &Entry, all: &[Entry]) -> String {
     out
 }
 
-fn is_variable(read: &GateRead) -> bool {
-    matches!(read.kind, GateKind::Environ | GateKind::Helper | GateKind::Registry)
-}
-
 /// The variables that a change reads.
 fn variables(entry: &Entry) -> Vec<&str> {
-    let mut names: Vec<&str> = entry.gates.iter().filter(|g| is_variable(g)).map(|g| g.name.as_str()).collect();
+    let mut names: Vec<&str> = entry.gates.iter().filter(|g| g.kind.is_variable()).map(|g| g.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     names
@@ -49,7 +45,7 @@ fn variables(entry: &Entry) -> Vec<&str> {
 
 /// The reads of a variable in all changes, the newest last: what counts is how the tree reads it in the end.
 fn reads<'a>(all: &'a [Entry], name: &str) -> Vec<&'a GateRead> {
-    all.iter().flat_map(|e| &e.gates).filter(|g| is_variable(g)).filter(|g| g.name == name).collect()
+    all.iter().flat_map(|e| &e.gates).filter(|g| g.kind.is_variable()).filter(|g| g.name == name).collect()
 }
 
 /// How a change is switched: by the only variable that it reads; `None` where there is none or several.
@@ -171,6 +167,7 @@ mod tests {
     use super::*;
     use crate::case::read::read;
     use crate::patch::import::imported;
+    use crate::patch::types::GateKind;
 
     const A38: &[u8] = include_bytes!("../../tests/artefacts/A38_patch_inventory.diff");
 

@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::types::{
-    DtypeChange, Entry, Fact, FileTouch, GateDefault, GateKind, GateRead, Origin, Phase, Place, Signal, Touch,
-};
+use super::types::{DtypeChange, Entry, Fact, GateDefault, GateKind, GateRead, Phase, Place, Signal};
 
 /// What a case says of a patch, field by field as `case::Patch` has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,21 +90,17 @@ pub fn entry(declared: &Declared) -> (Entry, Vec<String>) {
         place: at.clone(),
         text: "named by the case".into(),
     });
-    let entry = Entry {
-        id: declared.id.clone(),
-        title: declared.title.clone(),
-        origin: Origin::Hunks { path: path.clone(), symbol: None, commit: None },
-        files: declared.site.iter().map(|_| FileTouch { path: path.clone(), how: Touch::Modified }).collect(),
-        symbols: Vec::new(),
+    let mut entry = Entry {
         gates: gate.into_iter().collect(),
         phases,
         dtypes,
         kernels,
-        asserts: Vec::new(),
         signals,
-        added: 0,
-        removed: 0,
+        ..Entry::of_file(&declared.id, &declared.title, &path)
     };
+    if declared.site.is_none() {
+        entry.files.clear();
+    }
     (entry, remarks)
 }
 

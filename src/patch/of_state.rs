@@ -2,10 +2,7 @@
 //!
 //! Not responsible for any judgement; see `risk`.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use imbl::Vector;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::{
     Bearing, Evidence, Import, Level, Measured, ModelFacts, Notes, Overwrite, Reading, Ruling, Running, Scene, Symptom,
@@ -14,8 +11,9 @@ use super::context::{
 use super::declared::{self, Declared};
 use super::risk::{self, Kind, Ranked};
 use super::types::{Entry, GateKind, GateRead, Phase, Place};
-use crate::case::{Case, Gate, Patch, Role, ServingEngine, Target};
+use crate::case::{Case, Patch, Role, ServingEngine, Target};
 use crate::engine::state::State;
+use crate::isolate::arms;
 use crate::isolate::verdict::SubjectKind;
 use crate::recall::matrix::Counts;
 use crate::recall::trial::{Outcome, Trial};
@@ -24,67 +22,79 @@ use crate::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTr
 
 /// Patches and factors of a session, the most suspect first; without a case, what was imported is weighed alone.
 pub fn ranked(state: &State) -> Vec<Ranked> {
+    weigh(state, &entries(state))
+}
+
+/// The same, of entries that are those of this session.
+pub fn weigh(state: &State, entries: &[Entry]) -> Vec<Ranked> {
     let Some(case) = state.case.as_deref() else {
-        let entries: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
-        let mut alone = risk::rank(&entries, &Scene::default(), &BTreeMap::new());
+        let mut alone = risk::rank(entries, &Scene::default(), &BTreeMap::new());
         alone.retain(|r| r.kind == Kind::Patch);
         return alone;
     };
-    let entries = entries(state, case);
     let mut scene = scene(state, case);
-    read_for(&entries, state, &mut scene);
-    risk::rank(&entries, &scene, &notes(state, case))
+    read_for(entries, state, &mut scene);
+    risk::rank(entries, &scene, &notes(state, case))
 }
 
-/// Every entry: those that were imported, under the id of the case's patch that they are, and one for each patch that
-/// only the case tells of.
-pub fn entries(state: &State, case: &Case) -> Vec<Entry> {
+/// Every entry: first those that were imported, in their order, under the id of the case's patch that they are, then one
+/// for each patch that only the case tells of.
+pub fn entries(state: &State) -> Vec<Entry> {
+    let patches = state.case.as_deref().map_or(&[][..], |c| &c.patches);
+    let imported = Imported::of(state);
     let mut out: Vec<Entry> = Vec::new();
-    let mut told = Vec::new();
+    let mut told: BTreeSet<&str> = BTreeSet::new();
     for entry in &state.entries {
-        let mut of_case = case.patches.iter();
-        let same = of_case.find(|p| is_same(p, entry, &state.entries) && !told.contains(&p.id));
-        if let Some(patch) = same {
-            told.push(patch.id.clone());
-        }
+        let same = patches.iter().find(|p| imported.is(p, entry) && !told.contains(p.id.as_str()));
+        told.extend(same.map(|p| p.id.as_str()));
         let (id, title) = same.map_or((&entry.id, &entry.title), |p| (&p.id, &p.title));
         out.push(Entry { id: id.clone(), title: title.clone(), ..Entry::clone(entry) });
     }
-    let untold = case.patches.iter().filter(|p| !told.contains(&p.id));
+    let untold = patches.iter().filter(|p| !told.contains(p.id.as_str()));
     out.extend(untold.map(|patch| declared::entry(&declared_of(patch)).0));
     out
 }
 
-/// Whether an imported change is a patch of the case: by its id, or because it reads the variable that switches the patch,
-/// no other, and no other imported change does.
-fn is_same(patch: &Patch, entry: &Entry, all: &Vector<Arc<Entry>>) -> bool {
-    let switch = match &patch.gate {
-        Gate::Env { name, .. } => Some(name.as_str()),
-        Gate::Flag { .. } | Gate::Reverse { .. } | Gate::None => None,
-    };
-    if all.iter().any(|e| e.id == patch.id) {
-        return entry.id == patch.id;
+/// The imported changes by their ids, and how many of them read a name.
+struct Imported<'a> {
+    ids: BTreeSet<&'a str>,
+    readers: BTreeMap<&'a str, usize>,
+}
+
+impl<'a> Imported<'a> {
+    fn of(state: &'a State) -> Self {
+        let mut readers = BTreeMap::new();
+        for entry in &state.entries {
+            let names: BTreeSet<&str> = entry.gates.iter().map(|g| g.name.as_str()).collect();
+            for name in names {
+                *readers.entry(name).or_default() += 1;
+            }
+        }
+        Self { ids: state.entries.iter().map(|e| e.id.as_str()).collect(), readers }
     }
-    let reads = |entry: &Entry, name: &str| entry.gates.iter().any(|g| g.name == name);
-    switch.is_some_and(|name| {
-        entry.gates.iter().all(|g| g.name == name || matches!(g.kind, GateKind::Arch | GateKind::Constant))
-            && reads(entry, name)
-            && all.iter().filter(|e| reads(e, name)).count() == 1
-    })
+
+    /// Whether an imported change is a patch of the case: by its id, or because it reads the variable that switches the
+    /// patch, no other, and no other imported change does.
+    fn is(&self, patch: &Patch, entry: &Entry) -> bool {
+        if self.ids.contains(patch.id.as_str()) {
+            return entry.id == patch.id;
+        }
+        patch.gate.variable().is_some_and(|name| {
+            let other = |g: &GateRead| g.name != name && !matches!(g.kind, GateKind::Arch | GateKind::Constant);
+            self.readers.get(name) == Some(&1)
+                && entry.gates.iter().any(|g| g.name == name)
+                && !entry.gates.iter().any(other)
+        })
+    }
 }
 
 fn declared_of(patch: &Patch) -> Declared {
-    let switch = match &patch.gate {
-        Gate::Env { name, .. } => Some(name.clone()),
-        Gate::Flag { flag, .. } => Some(flag.clone()),
-        Gate::Reverse { .. } | Gate::None => None,
-    };
     Declared {
         id: patch.id.clone(),
         title: patch.title.clone(),
         site: patch.site.clone(),
         phases: patch.phases.clone(),
-        switch,
+        switch: patch.gate.switch().map(str::to_owned),
         changes: patch.changes.clone(),
         place: Place { path: "the case".into(), line: None },
     }
@@ -119,8 +129,8 @@ pub fn scene(state: &State, case: &Case) -> Scene {
 
 /// The variables that entries read and no row names: a whole environment that was read has them not.
 fn read_for(entries: &[Entry], state: &State, scene: &mut Scene) {
-    let variables = |g: &&GateRead| matches!(g.kind, GateKind::Environ | GateKind::Helper | GateKind::Registry);
-    let names: Vec<&str> = entries.iter().flat_map(|e| &e.gates).filter(variables).map(|g| g.name.as_str()).collect();
+    let names: BTreeSet<&str> =
+        entries.iter().flat_map(|e| &e.gates).filter(|g| g.kind.is_variable()).map(|g| g.name.as_str()).collect();
     for running in &mut scene.running {
         let truth = state.targets.get(&running.target).and_then(|t| t.truth.as_deref());
         // Every variable of a process has a row, so that one row tells whether its environment could be read.
@@ -149,14 +159,10 @@ fn is_local(name: &str) -> bool {
 
 /// Whether the trials of the deployment as found fail more often than real models do, by themselves.
 fn seen_in_trials(state: &State, case: &Case) -> bool {
-    let found = |t: &Trial| {
-        t.arm.iter().all(|(key, level)| {
-            let (patch, target) = key.split_once('@').unwrap_or((key, ""));
-            state.targets.get(target).is_none_or(|t| t.original.get(patch).is_none_or(|l| l == level))
-        })
-    };
+    let found = arms::originals(state);
+    let is_found = |t: &Trial| t.arm.iter().all(|(key, level)| found.get(key).is_none_or(|l| l == level));
     let mut counts = Counts::default();
-    state.trials.iter().filter(|t| found(&t.trial)).for_each(|t| counts.add(&t.trial.outcome));
+    state.trials.iter().filter(|t| is_found(&t.trial)).for_each(|t| counts.add(&t.trial.outcome));
     counts.interval().is_some_and(|(lower, _)| lower > case.recall.floor)
 }
 
@@ -216,16 +222,10 @@ fn running(target: &Target, truth: &TargetTruth) -> Running {
         say("architecture", facts.architecture.clone(), &facts.path);
         say("moe_quantization", facts.quantization.as_ref().map(|q| q.to_lowercase()), &facts.path);
     }
+    say("capability", served.capability.map(|c| c.to_string()), "the cards of the host");
     if let Some(said) = out_architecture(truth) {
         out.settings.entry("architecture".into()).or_insert(said);
     }
-    let mut say = |key: &str, value: Option<String>, source: &str| {
-        if let Some(text) = value {
-            let reading = Reading { value: Value::Set(text), source: source.to_owned(), blind_to: None };
-            out.settings.insert(key.to_owned(), reading);
-        }
-    };
-    say("capability", served.capability.map(|c| c.to_string()), "the cards of the host");
     if target.engine == ServingEngine::Sglang {
         out.overwritten = overwritten(target, truth);
     }
@@ -317,11 +317,7 @@ pub fn notes(state: &State, case: &Case) -> BTreeMap<String, Notes> {
 }
 
 fn notes_of(state: &State, case: &Case, patch: &Patch) -> Notes {
-    let switch = match &patch.gate {
-        Gate::Env { name, .. } => Some(name.clone()),
-        Gate::Flag { flag, .. } => Some(flag.clone()),
-        Gate::Reverse { .. } | Gate::None => None,
-    };
+    let switch = patch.gate.switch().map(str::to_owned);
     let level = |target: &Target| {
         let truth = state.targets.get(&target.name)?.truth.as_deref()?;
         let source = truth.level_sources.get(&patch.id).cloned().unwrap_or_else(|| "not read".into());
@@ -395,7 +391,7 @@ mod tests {
         let notes = notes(&state, &case);
         assert_eq!(notes["mhc-bf16"].levels["server"].level, None);
         assert_eq!(notes["mhc-bf16"].levels["server"].source, "permission denied");
-        let entry = entries(&state, &case).into_iter().find(|e| e.id == "mhc-bf16").unwrap();
+        let entry = entries(&state).into_iter().find(|e| e.id == "mhc-bf16").unwrap();
         let found = crate::patch::state::state(
             &entry,
             Some(&notes["mhc-bf16"].levels["server"]),

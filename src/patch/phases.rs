@@ -66,12 +66,12 @@ fn tells(entry: &Entry, looks: &Fact<String>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patch::incident::{entry, place};
+    use crate::patch::incident::place;
 
     fn check(path: &str, said: &[Phase], text: &str, expect: &[Phase]) {
         let fact = |text: &str| Fact { value: "why".to_owned(), place: place(path, 7), text: text.into() };
         let phases = said.iter().map(|p| (*p, fact(text))).collect();
-        let got = super::phases(&Entry { phases, ..entry("p", "", path) });
+        let got = super::phases(&Entry { phases, ..Entry::of_file("p", "", path) });
         assert_eq!(got.keys().copied().collect::<Vec<_>>(), expect, "{path} {said:?} {text}");
     }
 

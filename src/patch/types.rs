@@ -58,6 +58,27 @@ pub struct Entry {
     pub removed: u32,
 }
 
+impl Entry {
+    /// A change of these lines of one file, of which nothing more is known.
+    pub fn of_file(id: &str, title: &str, path: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            title: title.to_owned(),
+            origin: Origin::Hunks { path: path.to_owned(), symbol: None, commit: None },
+            files: vec![FileTouch { path: path.to_owned(), how: Touch::Modified }],
+            symbols: Vec::new(),
+            gates: Vec::new(),
+            phases: BTreeMap::new(),
+            dtypes: Vec::new(),
+            kernels: Vec::new(),
+            asserts: Vec::new(),
+            signals: Vec::new(),
+            added: 0,
+            removed: 0,
+        }
+    }
+}
+
 /// Where an entry comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
@@ -167,6 +188,13 @@ pub enum GateKind {
     Constant,
 }
 
+impl GateKind {
+    /// Whether it is a variable of the process, however it is read.
+    pub fn is_variable(self) -> bool {
+        matches!(self, Self::Environ | Self::Helper | Self::Registry)
+    }
+}
+
 /// What a switch is where nobody sets it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "text")]
@@ -254,4 +282,24 @@ pub enum Signal {
     AssertRemoved,
     /// Something is switched on by default that was not.
     DefaultOn,
+}
+
+impl Signal {
+    /// Every one.
+    pub const ALL: [Self; 14] = [
+        Self::Accumulation,
+        Self::Scale,
+        Self::Clamp,
+        Self::Constant,
+        Self::TopK,
+        Self::Mask,
+        Self::Index,
+        Self::Layout,
+        Self::CacheKey,
+        Self::Transfer,
+        Self::Template,
+        Self::Parser,
+        Self::AssertRemoved,
+        Self::DefaultOn,
+    ];
 }

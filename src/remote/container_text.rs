@@ -138,16 +138,14 @@ impl Copy<'_> {
 
     /// Takes the copy away.
     pub(super) fn remove(&self) -> Result<String, Failure> {
-        remove(self.tool, &quote(self.name)?, self.committed.then(|| self.image()).as_deref())
+        let (tool, name) = (self.tool, quote(self.name)?);
+        let image = if self.committed {
+            format!("; {tool} image rm -f {} >/dev/null 2>&1 || :", quote(&self.image())?)
+        } else {
+            String::new()
+        };
+        Ok(format!("{tool} rm -f {name} >/dev/null 2>&1 || ! {tool} container inspect {name} >/dev/null 2>&1{image}"))
     }
-}
-
-fn remove(tool: &str, name: &str, image: Option<&str>) -> Result<String, Failure> {
-    let image = match image {
-        Some(image) => format!("; {tool} image rm -f {} >/dev/null 2>&1 || :", quote(image)?),
-        None => String::new(),
-    };
-    Ok(format!("{tool} rm -f {name} >/dev/null 2>&1 || ! {tool} container inspect {name} >/dev/null 2>&1{image}"))
 }
 
 /// Stops a container and waits until it is down.

@@ -279,7 +279,7 @@ pub fn times_of(proof: &BootProof) -> Vec<(LoadPhase, f64)> {
 
 /// The times of the phases at the newest start of a target by this session that tells them; empty where none does.
 pub fn earlier(state: &State, target: &str) -> Vec<(LoadPhase, f64)> {
-    let ours = state.boots.values().rev().filter(|b| b.procedure.is_some() && b.proof.target == target);
+    let ours = state.own_starts(target);
     ours.map(|b| times_of(&b.proof)).find(|times| !times.is_empty()).unwrap_or_default()
 }
 

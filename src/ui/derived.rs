@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::engine::ids::BootId;
 use crate::engine::state::{Boot, State, TrialEntry};
+use crate::isolate::arms;
 use crate::isolate::estimate::estimate;
 use crate::isolate::verdict::{Finding, Symptom};
 use crate::patch::of_state;
@@ -153,6 +154,8 @@ pub struct Derived {
     last: Option<Arc<Trial>>,
     /// Patches and factors, the most suspect first.
     pub ranked: Vec<Ranked>,
+    /// The deployment as found.
+    found: Arm,
     /// What the ranking was made of.
     ranked_of: Weighed,
     /// By patch and level, whatever the other patches were.
@@ -190,6 +193,7 @@ impl Derived {
             self.remarks = diagnosis(trials).into_iter().map(|r| r.text).collect();
             self.running = running;
         }
+        self.found = arms::originals(state);
         let weighed = Weighed::of(state);
         if self.ranked_of != weighed {
             self.ranked = of_state::ranked(state);
@@ -215,12 +219,8 @@ impl Derived {
     }
 
     /// How an arm differs from the deployment as found: the levels that its targets had when they were met.
-    pub fn arm_text(&self, state: &State, arm: &Arm) -> String {
-        let found: Arm = state
-            .targets
-            .iter()
-            .flat_map(|(target, of)| of.original.iter().map(move |(p, l)| (format!("{p}@{target}"), l.clone())))
-            .collect();
+    pub fn arm_text(&self, arm: &Arm) -> String {
+        let found = &self.found;
         let (same, other): (Vec<_>, Vec<_>) = arm.iter().partition(|(key, level)| found.get(*key) == Some(*level));
         let named = |levels: &[(&String, &String)]| {
             let mut words: Vec<String> = Vec::new();
@@ -356,10 +356,10 @@ mod tests {
         // The first trials may be those of a changed server.
         let s = found(state(&[trial(1, "off", true)], 1));
         derived.update(&s);
-        assert_eq!(derived.arm_text(&s, &derived.arms[0].0), "indexer=off");
+        assert_eq!(derived.arm_text(&derived.arms[0].0), "indexer=off");
         let s = found(state(&[trial(1, "off", true), trial(2, "on", false)], 1));
         derived.update(&s);
-        assert_eq!(derived.arm_text(&s, &derived.arms[1].0), "as found");
+        assert_eq!(derived.arm_text(&derived.arms[1].0), "as found");
     }
 
     #[test]

@@ -5,13 +5,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use patchbench::lab::install;
 use patchbench::lab::scenario::named;
 use serde_json::Value;
 
-use crate::changes_host::{begun, sessions_in};
+use crate::changes_host::{sessions_in, wait_until_begun};
 use crate::common::program;
 
 const PORT: u16 = 30127;
@@ -166,15 +165,7 @@ impl Contained {
         let case = self.path("case.toml");
         let args = ["toggle", case.to_str().unwrap(), "triton-indexer", "off", "--yes", "lab", "--quiet", "--json"];
         let mut child = self.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let began = Instant::now();
-        let session = loop {
-            assert!(began.elapsed() < Duration::from_mins(1), "`{step}` never began");
-            let new = sessions_in(&sessions).into_iter().find(|s| !known.contains(s));
-            if let Some(session) = new.filter(|s: &PathBuf| begun(s).as_deref() == Some(step)) {
-                break session;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        };
+        let session = wait_until_begun(&sessions, &known, step);
         child.kill().unwrap();
         child.wait().unwrap();
         session

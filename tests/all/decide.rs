@@ -12,25 +12,15 @@ use patchbench::engine::ids::{InputId, JobId, ProcedureId};
 use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
 use patchbench::engine::procedure::{Failure, Load, Phase, Procedure, Purpose};
 use patchbench::engine::state::{ProcedureStatus, State};
-use patchbench::engine::update::{Outcome, update};
+use patchbench::engine::update::update;
 use patchbench::patch::import::imported;
 use patchbench::patch::risk::Kind;
 use patchbench::patch::{belief, of_state};
 use patchbench::recall::trial::ProbeForm;
 
+use crate::common::{after, step};
+
 const PATCHES: [&str; 2] = ["triton-indexer", "mhc-bf16"];
-
-fn step(state: &State, body: Body) -> Outcome {
-    let actor = match &body {
-        Body::Command(_) => Actor::driver("ann"),
-        Body::Report(_) => Actor::program(),
-    };
-    update(state, &Input { id: InputId(1), at: Timestamp::UNIX_EPOCH, actor, body })
-}
-
-fn after(state: &State, bodies: impl IntoIterator<Item = Body>) -> State {
-    bodies.into_iter().fold(state.clone(), |state, body| step(&state, body).state)
-}
 
 /// A case is open and its first probe is over.
 fn open(case: Case) -> State {

@@ -7,27 +7,17 @@ use patchbench::engine::command::{Command, RecallPlan};
 use patchbench::engine::effect::{ChangeWish, Effect, JobSpec};
 use patchbench::engine::event::Happened;
 use patchbench::engine::fake;
-use patchbench::engine::ids::{InputId, JobId, ProcedureId, QueuedId};
-use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
+use patchbench::engine::ids::{JobId, ProcedureId, QueuedId};
+use patchbench::engine::input::{Actor, Body, JobOutcome, JobReport};
 use patchbench::engine::procedure::{Failure, Phase};
 use patchbench::engine::queue::{Unqueued, must_wait};
 use patchbench::engine::state::{ProcedureStatus, State};
-use patchbench::engine::update::{Outcome, update};
+use patchbench::engine::update::Outcome;
 use patchbench::recall::trial::ProbeForm;
 
+use crate::common::{after, step};
+
 const P1: ProcedureId = ProcedureId(1);
-
-fn step(state: &State, body: Body) -> Outcome {
-    let actor = match &body {
-        Body::Command(_) => Actor::driver("ann"),
-        Body::Report(_) => Actor::program(),
-    };
-    update(state, &Input { id: InputId(1), at: Timestamp::UNIX_EPOCH, actor, body })
-}
-
-fn after(state: &State, bodies: impl IntoIterator<Item = Body>) -> State {
-    bodies.into_iter().fold(state.clone(), |state, body| step(&state, body).state)
-}
 
 fn ended(job: u64, outcome: JobOutcome) -> Body {
     Body::Report(JobReport::Ended { job: JobId(job), outcome })

@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::context::{
     Bearing, Evidence, ModelFacts, Notes, Overwrite, Reading, Role, Running, Scene, Symptom, SymptomKind, Value,
 };
-use super::types::{
-    DtypeChange, Entry, Fact, FileTouch, GateDefault, GateKind, GateRead, Origin, Phase, Place, Signal, Touch,
-};
+use super::types::{DtypeChange, Entry, Fact, GateDefault, GateKind, GateRead, Phase, Place, Signal};
 
 const ATTENTION: &str = "python/sglang/srt/layers/attention/flash_mla_sm120_triton.py";
 const INDEXER: &str = "python/sglang/srt/layers/attention/dsv4/indexer.py";
@@ -76,24 +74,6 @@ fn fact<T>(value: T, path: &str, line: u32, text: &str) -> Fact<T> {
     Fact { value, place: place(path, line), text: text.into() }
 }
 
-pub(super) fn entry(id: &str, title: &str, path: &str) -> Entry {
-    Entry {
-        id: id.into(),
-        title: title.into(),
-        origin: Origin::Hunks { path: path.into(), symbol: None, commit: None },
-        files: vec![FileTouch { path: path.into(), how: Touch::Modified }],
-        symbols: Vec::new(),
-        gates: Vec::new(),
-        phases: BTreeMap::new(),
-        dtypes: Vec::new(),
-        kernels: Vec::new(),
-        asserts: Vec::new(),
-        signals: Vec::new(),
-        added: 0,
-        removed: 0,
-    }
-}
-
 fn gate(name: &str, kind: GateKind, default: &str, path: &str, line: u32, text: &str) -> GateRead {
     GateRead {
         name: name.into(),
@@ -119,7 +99,7 @@ pub(super) fn entries(facts: &Facts) -> Vec<Entry> {
     let line = |correction, as_it_is: &'static str| {
         if facts.has(correction) { as_it_is } else { "if forward_batch.forward_mode.is_decode():" }
     };
-    let mut mma = entry("mma-decode", "MMA split-K kernel for sparse attention", ATTENTION);
+    let mut mma = Entry::of_file("mma-decode", "MMA split-K kernel for sparse attention", ATTENTION);
     mma.symbols = vec![fact("decode".into(), ATTENTION, 6, "def decode(q, kv):")];
     mma.kernels = vec![fact("_mma".into(), ATTENTION, 8, "return _mma(q, kv) if USE_MMA else _simt(q, kv)")];
     mma.gates = vec![gate(
@@ -136,7 +116,7 @@ pub(super) fn entries(facts: &Facts) -> Vec<Entry> {
     mma.dtypes = vec![lowered(ATTENTION, 31, "q = (q * scale).to(tl.bfloat16)")];
     mma.signals = vec![fact(Signal::Accumulation, ATTENTION, 58, "acc = acc * w0 + part * w1")];
 
-    let mut triton = entry("triton-indexer", "Triton kernel for paged indexer logits", INDEXER);
+    let mut triton = Entry::of_file("triton-indexer", "Triton kernel for paged indexer logits", INDEXER);
     triton.symbols = vec![fact("forward_c4_indexer".into(), INDEXER, 75, "def forward_c4_indexer(self, q, k):")];
     triton.kernels = vec![fact("triton_logits".into(), INDEXER, 77, "logits = self.triton_logits(q, k)")];
     triton.gates = vec![gate(
@@ -154,7 +134,7 @@ pub(super) fn entries(facts: &Facts) -> Vec<Entry> {
         fact(Signal::Layout, INDEXER, 115, "k = tl.load(kv + page_id * stride_page + offs)"),
     ];
 
-    let mut bf16 = entry("bf16-indexer", "indexer logits of the torch fallback in bf16", INDEXER);
+    let mut bf16 = Entry::of_file("bf16-indexer", "indexer logits of the torch fallback in bf16", INDEXER);
     bf16.symbols = vec![fact("torch_logits".into(), INDEXER, 60, "def torch_logits(self, q, k):")];
     bf16.gates = vec![gate(
         "SGLANG_FP8_PAGED_MQA_LOGITS_TORCH",
@@ -167,12 +147,12 @@ pub(super) fn entries(facts: &Facts) -> Vec<Entry> {
     bf16.phases = phases(&[Phase::Decode], paged, INDEXER, 75);
     bf16.dtypes = vec![lowered(INDEXER, 79, "logits = self.torch_logits(q, k).to(torch.bfloat16)")];
 
-    let mut mhc = entry("mhc-bf16", "mixing product of the hyper-connections in bf16", MODEL);
+    let mut mhc = Entry::of_file("mhc-bf16", "mixing product of the hyper-connections in bf16", MODEL);
     mhc.symbols = vec![fact("hc_pre".into(), MODEL, 1238, "def hc_pre(self, hidden, rsqrt):")];
     mhc.phases = phases(&everywhere, "every forward pass goes through it", MODEL, 1244);
     mhc.dtypes = vec![lowered(MODEL, 1244, "mixes = F.linear(x_bf16, self.hc_fn.to(torch.bfloat16)).float()")];
 
-    let mut routed = entry("routed-scaling", "routed scaling factor in the hash top-k", HASH_TOPK);
+    let mut routed = Entry::of_file("routed-scaling", "routed scaling factor in the hash top-k", HASH_TOPK);
     routed.symbols = vec![fact("HashTopK.forward".into(), HASH_TOPK, 54, "def forward(self, w):")];
     routed.phases = phases(&everywhere, "every forward pass goes through it", HASH_TOPK, 54);
     routed.signals = vec![
@@ -180,17 +160,18 @@ pub(super) fn entries(facts: &Facts) -> Vec<Entry> {
         fact(Signal::AssertRemoved, HASH_TOPK, 56, "assert not apply_routed_scaling_factor_on_output"),
     ];
 
-    let mut load = entry("nvfp4-load", "hybrid NVFP4 experts on the triton runner", MODELOPT);
+    let mut load = Entry::of_file("nvfp4-load", "hybrid NVFP4 experts on the triton runner", MODELOPT);
     load.symbols = vec![fact("ModelOptNvFp4FusedMoEMethod.create_weights".into(), MODELOPT, 410, "def create_weights")];
     load.phases = phases(&[Phase::Load], "weights are arranged once", MODELOPT, 410);
     load.signals = vec![fact(Signal::Layout, MODELOPT, 432, "w13 = w13.view(E, 2, N, K // 2)")];
 
-    let mut clamp = entry("flashinfer-clamp", "clamp limit of the experts for the flashinfer runner", MODELOPT);
+    let mut clamp =
+        Entry::of_file("flashinfer-clamp", "clamp limit of the experts for the flashinfer runner", MODELOPT);
     clamp.symbols = vec![fact("flashinfer_trtllm_fp4_moe".into(), MODELOPT, 690, "def flashinfer_trtllm_fp4_moe(")];
     clamp.phases = phases(&everywhere, "every forward pass goes through it", MODELOPT, 690);
     clamp.signals = vec![fact(Signal::Clamp, MODELOPT, 702, "gemm1_clamp_limit=swiglu_limit")];
 
-    let mut thinking = entry("thinking-default", "thinking on where the request does not say", CHAT);
+    let mut thinking = Entry::of_file("thinking-default", "thinking on where the request does not say", CHAT);
     thinking.phases = phases(&[Phase::Template], "a default of the chat template", CHAT, 2);
     thinking.signals = vec![
         fact(Signal::Template, CHAT, 2, "DEFAULT_THINKING = True"),

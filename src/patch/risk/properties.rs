@@ -7,7 +7,7 @@ use crate::patch::context::{
     Bearing, ErrorClass, Evidence, Finding, Measured, ModelFacts, Reading, Role, Ruling, Running, Symptom, SymptomKind,
     Value,
 };
-use crate::patch::incident::{entry, place, set};
+use crate::patch::incident::{place, set};
 use crate::patch::types::{DtypeChange, Fact, GateDefault, GateKind, GateRead, Phase, Signal};
 
 const PATHS: [&str; 6] = [
@@ -17,22 +17,6 @@ const PATHS: [&str; 6] = [
     "python/sglang/srt/managers/scheduler.py",
     "docs/readme.md",
     "kernels/csrc/moe/x.cu",
-];
-const SIGNALS: [Signal; 14] = [
-    Signal::Accumulation,
-    Signal::Scale,
-    Signal::Clamp,
-    Signal::Constant,
-    Signal::TopK,
-    Signal::Mask,
-    Signal::Index,
-    Signal::Layout,
-    Signal::CacheKey,
-    Signal::Transfer,
-    Signal::Template,
-    Signal::Parser,
-    Signal::AssertRemoved,
-    Signal::DefaultOn,
 ];
 const PHASES: [Phase; 6] = [Phase::Load, Phase::Template, Phase::Extend, Phase::Decode, Phase::Transfer, Phase::Parse];
 const DTYPES: [Option<&str>; 5] = [None, Some("fp32"), Some("bf16"), Some("fp8"), Some("odd")];
@@ -48,7 +32,7 @@ fn evidence() -> Evidence {
 prop_compose! {
     fn entries_of(id: String)(
         path in prop::sample::select(&PATHS[..]),
-        signals in prop::collection::vec(prop::sample::select(&SIGNALS[..]), 0..5),
+        signals in prop::collection::vec(prop::sample::select(&Signal::ALL[..]), 0..5),
         phases in prop::collection::btree_set(prop::sample::select(&PHASES[..]), 0..4),
         dtypes in prop::collection::vec(
             (prop::sample::select(&DTYPES[..]), prop::sample::select(&DTYPES[..])), 0..3),
@@ -70,7 +54,7 @@ prop_compose! {
             signals: signals.into_iter().map(|s| fact(s, path)).collect(),
             phases: phases.into_iter().map(|p| (p, fact("why".to_owned(), path))).collect(),
             dtypes: dtypes.into_iter().map(dtype).collect(),
-            ..entry(&id, "title", path)
+            ..Entry::of_file(&id, "title", path)
         }
     }
 }
@@ -135,7 +119,7 @@ fn states(ranked: &Ranked) -> Vec<crate::patch::state::State> {
 proptest! {
     #[test]
     fn one_more_signal_never_lowers_a_score(
-        entry in any_entry(), scene in any_scene(), signal in prop::sample::select(&SIGNALS[..]),
+        entry in any_entry(), scene in any_scene(), signal in prop::sample::select(&Signal::ALL[..]),
     ) {
         let mut more = entry.clone();
         let path = entry.files[0].path.clone();
@@ -220,7 +204,7 @@ proptest! {
 
     #[test]
     fn priors_are_bounded_and_rise_with_the_score(scores in prop::collection::vec(-60.0f64..60.0, 1..12)) {
-        let one = assess(&entry("p", "", "x.py"), &Scene::default(), &Notes::default());
+        let one = assess(&Entry::of_file("p", "", "x.py"), &Scene::default(), &Notes::default());
         let ranked: Vec<Ranked> = scores
             .iter()
             .enumerate()
@@ -255,10 +239,10 @@ proptest! {
 #[test]
 fn every_signal_at_once_is_less_than_what_decides() {
     let all = Entry {
-        signals: SIGNALS.iter().map(|s| fact(*s, PATHS[0])).collect(),
+        signals: Signal::ALL.iter().map(|s| fact(*s, PATHS[0])).collect(),
         dtypes: vec![fact(DtypeChange { from: Some("fp32".into()), to: Some("fp4".into()) }, PATHS[0])],
         symbols: vec![fact("hc_pre".to_owned(), PATHS[0])],
-        ..entry("p", "", PATHS[0])
+        ..Entry::of_file("p", "", PATHS[0])
     };
     let mut scene = Scene {
         model: ModelFacts { layers: Some(120), hyper_streams: Some(4), ..ModelFacts::default() },

@@ -2,7 +2,7 @@ use super::*;
 use crate::patch::context::{
     Bearing, ErrorClass, Evidence, Finding, Level, Measured, ModelFacts, Role, Ruling, Running, Symptom, SymptomKind,
 };
-use crate::patch::incident::{entry, place, set};
+use crate::patch::incident::{place, set};
 use crate::patch::types::{DtypeChange, Fact, FileTouch, GateDefault, GateKind, GateRead, Phase, Signal, Touch};
 
 const FILE: &str = "python/sglang/srt/layers/activation.py";
@@ -16,7 +16,7 @@ fn evidence() -> Evidence {
 }
 
 fn patch() -> Entry {
-    entry("p", "a patch", FILE)
+    Entry::of_file("p", "a patch", FILE)
 }
 
 fn doing(signals: &[Signal]) -> Entry {
@@ -69,25 +69,8 @@ fn names_of_rules_are_unique_and_each_says_why() {
     assert_eq!(names.len(), RULES.len());
     assert!(RULES.iter().all(|r| !r.because.is_empty() && r.weight != 0.0));
     let does = |s: Signal| RULES.iter().filter(|r| r.when == table::When::Does(s)).count();
-    assert!(ALL_SIGNALS.iter().all(|s| does(*s) == 1), "each signal has one rule");
+    assert!(Signal::ALL.iter().all(|s| does(*s) == 1), "each signal has one rule");
 }
-
-const ALL_SIGNALS: [Signal; 14] = [
-    Signal::Accumulation,
-    Signal::Scale,
-    Signal::Clamp,
-    Signal::Constant,
-    Signal::TopK,
-    Signal::Mask,
-    Signal::Index,
-    Signal::Layout,
-    Signal::CacheKey,
-    Signal::Transfer,
-    Signal::Template,
-    Signal::Parser,
-    Signal::AssertRemoved,
-    Signal::DefaultOn,
-];
 
 #[test]
 fn a_patch_without_a_switch() {
@@ -148,7 +131,7 @@ fn places_of_a_forward_pass_are_counted_from_the_model() {
     };
     let count = |path: &str, symbol: Option<&str>, model: &ModelFacts| {
         let symbols = symbol.map(|s| fact(s.to_owned())).into_iter().collect();
-        sites::sites(&Entry { symbols, ..entry("p", "", path) }, model).map(|(count, _)| count)
+        sites::sites(&Entry { symbols, ..Entry::of_file("p", "", path) }, model).map(|(count, _)| count)
     };
     let check = |path: &str, symbol: Option<&str>, expect: Option<u32>| {
         assert_eq!(count(path, symbol, &model), expect, "{path} {symbol:?}");
@@ -199,7 +182,7 @@ fn value_types() {
 
 #[test]
 fn each_kind_of_line_has_its_rule() {
-    for signal in ALL_SIGNALS {
+    for signal in Signal::ALL {
         let rule = RULES.iter().find(|r| r.when == table::When::Does(signal)).unwrap();
         plain(rule.name, &doing(&[signal]), Some(rule.weight));
         plain(rule.name, &doing(&[signal, signal]), Some(rule.weight));
@@ -241,14 +224,18 @@ fn states_weigh_as_they_should() {
         if let Some(name) = architecture {
             running.settings.insert("architecture".into(), set(name, "config.json"));
         }
-        assess(&entry("p", "", model), &Scene { running: vec![running], ..Scene::default() }, &Notes::default())
+        assess(
+            &Entry::of_file("p", "", model),
+            &Scene { running: vec![running], ..Scene::default() },
+            &Notes::default(),
+        )
     };
     let weights = |r: &Ranked| (weight("live-here", r), weight("dead-here", r));
     assert_eq!(weights(&of(Some("DeepseekV4ForCausalLM"))), (Some(0.3), None));
     assert_eq!(weights(&of(Some("LlamaForCausalLM"))), (None, Some(-20.0)));
     assert_eq!(weights(&of(None)), (None, None));
     assert!(of(None).open.iter().any(|o| o.unknown.starts_with("whether it acts on `t`") && o.down == -20.0));
-    let nowhere = assess(&entry("p", "", "docs/a.md"), &Scene::default(), &Notes::default());
+    let nowhere = assess(&Entry::of_file("p", "", "docs/a.md"), &Scene::default(), &Notes::default());
     assert_eq!((nowhere.tier, nowhere.states.len()), (Tier::Low, 1), "told without any target");
 }
 
@@ -260,7 +247,7 @@ fn a_patch_counts_as_alive_where_any_of_its_targets_has_it() {
     live.target = "b".into();
     live.settings.insert("architecture".into(), set("DeepseekV4ForCausalLM", "config.json"));
     let scene = Scene { running: vec![dead, live], ..Scene::default() };
-    let model = entry("p", "", "python/sglang/srt/models/deepseek_v4.py");
+    let model = Entry::of_file("p", "", "python/sglang/srt/models/deepseek_v4.py");
     let of = |targets: &[&str]| {
         let targets = targets.iter().map(|t| (*t).to_owned()).collect();
         assess(&model, &scene, &Notes { targets, ..Notes::default() })

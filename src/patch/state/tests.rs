@@ -2,26 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::patch::context::{Overwrite, Reading, Role, Value};
-use crate::patch::types::{Fact, FileTouch, GateDefault, GateKind, GateRead, Origin, Place, Signal};
+use crate::patch::types::{Fact, FileTouch, GateDefault, GateKind, GateRead, Place, Signal};
 
 const FILE: &str = "python/sglang/srt/layers/activation.py";
 
 fn entry(path: &str) -> Entry {
-    Entry {
-        id: "p".into(),
-        title: String::new(),
-        origin: Origin::Hunks { path: path.into(), symbol: None, commit: None },
-        files: vec![FileTouch { path: path.into(), how: Touch::Modified }],
-        symbols: Vec::new(),
-        gates: Vec::new(),
-        phases: BTreeMap::new(),
-        dtypes: Vec::new(),
-        kernels: Vec::new(),
-        asserts: Vec::new(),
-        signals: Vec::new(),
-        added: 1,
-        removed: 1,
-    }
+    Entry { added: 1, removed: 1, ..Entry::of_file("p", "", path) }
 }
 
 fn gate(kind: GateKind, name: &str, default: GateDefault, text: &str) -> GateRead {

@@ -7,26 +7,25 @@
 
 use std::collections::BTreeMap;
 
-use super::look::World;
-use super::{Means, Plan, shell};
-use crate::case::Patch;
+use super::look::{World, levels_given};
+use super::{Means, Plan, check_port, gives, is_bash, shell};
 use crate::engine::effect::ChangeWish;
 use crate::engine::procedure::{Action, BootExpectation, ContainerExpectation, Failure, Purpose, Step};
 use crate::remote::container_text::{self, Copy};
 use crate::remote::probe::container::{COPY, Inspect};
 use crate::remote::proc::Unknown;
 use crate::remote::script::{self, Ask};
-use crate::remote::{argv, unit_text};
+use crate::remote::unit_text;
 use crate::truth::declared::docker;
 
 /// Above this many bytes, what was written in a container is kept whatever it is: weights may be among it.
 const KEPT_BYTES: u64 = 64 * 1024 * 1024;
 /// Above this many, no copy is made of it.
 const MOST_BYTES: u64 = 10 * 1024 * 1024 * 1024;
-/// What runs leave behind, which a copy need not have.
 /// What a server may run or read wherever it lies.
 const READ: &[&str] = &[".py", ".pth", ".so", ".sh", ".json", ".toml", ".yaml", ".cu"];
 
+/// What runs leave behind, which a copy need not have.
 const LITTER: &[&str] =
     &["/tmp", "/var/tmp", "/run", "/var/run", "/var/log", "/var/cache", "/root/.cache", "/root/.triton"];
 
@@ -39,11 +38,6 @@ struct Facts<'a> {
     copies: &'a [String],
 }
 
-/// The levels that a container gives by itself.
-pub(super) fn levels_of_container(patches: &[&Patch], own: &Inspect, port: u16) -> BTreeMap<String, String> {
-    super::look::levels_of_unit(patches, &docker::inspected(own, Some(port)))
-}
-
 /// Makes the steps.
 ///
 /// # Errors
@@ -53,7 +47,7 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let facts = look(world, name)?;
     let purpose = plan.purpose();
     check(world, &facts, name)?;
-    let levels = plan.levels(levels_of_container(&plan.wish.patches, facts.own, world.port));
+    let levels = plan.levels(levels_given(&plan.wish.patches, &docker::inspected(facts.own, Some(world.port))));
     plan.own_levels.clone_from(&levels.own);
     if purpose == Purpose::Restore && facts.copies.is_empty() && facts.own.running && plan.nothing_to_restore() {
         return Ok(());
@@ -74,26 +68,24 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let next = if asks.is_empty() { facts.own.name.clone() } else { format!("{}{COPY}{}", facts.own.name, plan.tag) };
     if !asks.is_empty() {
         plan.steps.push(steps.copy(&next, &asks)?);
-    }
-    let stays = purpose == Purpose::Restore && facts.own.running;
-    if !asks.is_empty() {
         plan.notes.extend(notes(world, &facts));
     }
+    let restores = purpose == Purpose::Restore;
+    let stays = restores && facts.own.running;
     if stays {
         // What a daemon started beside its copy is alone again before it is proven.
         plan.steps.push(steps.tidy()?);
-    }
-    if facts.current.running && !stays {
-        plan.steps.push(steps.stop(plan)?);
-    }
-    if !stays {
+    } else {
+        if facts.current.running {
+            plan.steps.push(steps.stop(plan)?);
+        }
         plan.steps.push(steps.start(&next)?);
     }
     plan.prove(steps.expect(plan, &next, !stays, &levels.wanted));
-    if purpose == Purpose::Restore {
-        if !stays {
-            plan.steps.push(steps.tidy()?);
-        }
+    if restores && !stays {
+        plan.steps.push(steps.tidy()?);
+    }
+    if restores {
         plan.give_lease_back()?;
     }
     Ok(())
@@ -134,14 +126,7 @@ fn check(world: &World, facts: &Facts<'_>, name: &str) -> Result<(), Failure> {
     if own.at(&["State", "Paused"]).as_bool() == Some(true) {
         return Err(Failure::new(format!("`{name}` is paused")).hint(format!("`{} unpause {name}`", facts.tool)));
     }
-    if let Some(running) = world.running.as_ref().filter(|r| r.by_port_alone.is_some()) {
-        return Err(Failure::new(format!(
-            "port {} is owned by pid {}, which does not belong to `{name}`",
-            world.port, running.key.pid
-        ))
-        .hint("stop that process yourself, or correct the target's url or container in the case"));
-    }
-    Ok(())
+    check_port(world, name, "container")
 }
 
 /// What a person must know while the copy stands.
@@ -221,13 +206,7 @@ impl Steps<'_> {
     /// What the container does not already give.
     fn differing(&self, asks: Vec<Ask>) -> Vec<Ask> {
         let declared = docker::inspected(self.facts.own, Some(self.world.port));
-        let own = |ask: &Ask| {
-            if ask.switch.starts_with('-') {
-                return argv::flag_value(&declared.argv, &ask.switch, ask.takes_value).ok().flatten();
-            }
-            declared.variables.get(&ask.switch).and_then(|v| v.value.as_ref()?.known().map(str::to_owned))
-        };
-        asks.into_iter().filter(|ask| own(ask) != ask.value).collect()
+        asks.into_iter().filter(|ask| !gives(&declared, ask)).collect()
     }
 
     /// Makes the copy with these switches; its undo takes it away.
@@ -325,7 +304,7 @@ impl Steps<'_> {
 /// # Errors
 /// A switch cannot be set.
 fn command<'a>(own: &Inspect, asks: &'a [Ask], port: u16) -> Result<(Vec<String>, Vec<&'a Ask>), Failure> {
-    let shell = own.argv.first().is_some_and(|w| matches!(argv::base_name(w), "bash" | "sh" | "dash"));
+    let shell = own.argv.first().is_some_and(|w| is_bash(w));
     let inline = own.argv.iter().position(|w| w.starts_with('-') && !w.starts_with("--") && w.ends_with('c'));
     if let (true, Some(place)) = (shell, inline)
         && let Some(text) = own.argv.get(place + 1)

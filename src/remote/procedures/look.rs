@@ -235,7 +235,7 @@ fn declared_levels(
     patches.iter().filter_map(|p| Some((p.id.clone(), level(p)?))).collect()
 }
 
-/// The levels that the files of a unit give, once they are read.
-pub(super) fn levels_of_unit(patches: &[&Patch], declared: &Declared) -> BTreeMap<String, String> {
+/// The levels that a unit or container gives by itself, once it is read.
+pub(super) fn levels_given(patches: &[&Patch], declared: &Declared) -> BTreeMap<String, String> {
     declared_levels(patches, declared, &Difference::default(), None)
 }

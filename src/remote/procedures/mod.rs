@@ -17,7 +17,7 @@ use super::host::{Hosts, reach};
 use super::lease::{self, Found};
 use super::machine::Machine;
 use super::script::{Ask, Override};
-use super::{http, levels, router, shell_text};
+use super::{argv, http, levels, router, shell_text};
 use crate::case::{Case, LevelValue, Manager, Patch, Role, Target};
 use crate::engine::effect::ChangeWish;
 use crate::engine::ids::ProcedureId;
@@ -26,6 +26,7 @@ use crate::engine::procedure::{
     Action, BootExpectation, Failure, Lease, Load, Procedure, ProcessKey, Purpose, Readback, Step,
 };
 use crate::serving::load;
+use crate::truth::declared::Declared;
 use crate::truth::service;
 
 pub(crate) use look::{folder_of, roots};
@@ -401,6 +402,29 @@ fn write_override(world: &World, made: &Override, path: &str, text: &str, then: 
         undo_proof: None,
         proof: shell(stands, 10.0),
     })
+}
+
+/// Whether what is declared gives a switch the value that is asked for.
+fn gives(declared: &Declared, ask: &Ask) -> bool {
+    let value = if ask.switch.starts_with('-') {
+        argv::flag_value(&declared.argv, &ask.switch, ask.takes_value).ok().flatten()
+    } else {
+        declared.variables.get(&ask.switch).and_then(|v| v.value.as_ref()?.known().map(str::to_owned))
+    };
+    value == ask.value
+}
+
+/// Refuses a target whose port somebody else has; `manager` is what the case names it by.
+fn check_port(world: &World, name: &str, manager: &str) -> Result<(), Failure> {
+    let Some(running) = world.running.as_ref().filter(|r| r.by_port_alone.is_some()) else { return Ok(()) };
+    let message = format!("port {} is owned by pid {}, which does not belong to `{name}`", world.port, running.key.pid);
+    Err(Failure::new(message)
+        .hint(format!("stop that process yourself, or correct the target's url or {manager} in the case")))
+}
+
+/// Whether a word of a command is a shell that runs scripts.
+fn is_bash(word: &str) -> bool {
+    matches!(argv::base_name(word), "bash" | "sh" | "dash")
 }
 
 fn shell(script: String, timeout_s: f64) -> Action {

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::look::{World, levels_of_unit};
-use super::{Means, Plan, shell, write_override};
+use super::look::{World, levels_given};
+use super::{Means, Plan, check_port, gives, is_bash, shell, write_override};
 use crate::engine::effect::ChangeWish;
 use crate::engine::procedure::{Action, BootExpectation, Failure, Purpose, Step, UnitExpectation};
 use crate::redact;
@@ -14,7 +14,7 @@ use crate::remote::probe::files;
 use crate::remote::probe::types::{Probe, Unit};
 use crate::remote::proc::Unknown;
 use crate::remote::script::{self, Ask, Override};
-use crate::remote::{argv, shell_text, unit_text};
+use crate::remote::{shell_text, unit_text};
 use crate::truth::declared::systemd::{self, UnitFacts};
 use crate::truth::declared::{Declared, Text, chain};
 use crate::truth::read::unit_files;
@@ -92,7 +92,7 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     check_loaded(&unit, name)?;
     let original = original(world, name)?;
     check_unit(world, &unit, name, purpose)?;
-    let levels = plan.levels(levels_of_unit(&plan.wish.patches, &original.declared));
+    let levels = plan.levels(levels_given(&plan.wish.patches, &original.declared));
     plan.own_levels.clone_from(&levels.own);
     if purpose == Purpose::Restore && original.ours.is_none() && plan.nothing_to_restore() {
         return Ok(());
@@ -190,13 +190,7 @@ fn check_unit(world: &World, unit: &Facts, name: &str, purpose: Purpose) -> Resu
         ))
         .hint("find out who changed them (`patchbench changes CASE --since 1d`), then `systemctl daemon-reload`"));
     }
-    if let Some(running) = world.running.as_ref().filter(|r| r.by_port_alone.is_some()) {
-        return Err(Failure::new(format!(
-            "port {} is owned by pid {}, which does not belong to `{name}`",
-            world.port, running.key.pid
-        ))
-        .hint("stop that process yourself, or correct the target's url or unit in the case"));
-    }
+    check_port(world, name, "unit")?;
     if matches!(purpose, Purpose::Stop | Purpose::Restore) {
         return Ok(());
     }
@@ -267,14 +261,7 @@ impl Steps<'_> {
         if wrapper.is_some() || asks.is_empty() {
             return Ok(None);
         }
-        let own = |ask: &Ask| {
-            let declared = &self.original.declared;
-            if ask.switch.starts_with('-') {
-                return argv::flag_value(&declared.argv, &ask.switch, ask.takes_value).ok().flatten();
-            }
-            declared.variables.get(&ask.switch).and_then(|v| v.value.as_ref()?.known().map(str::to_owned))
-        };
-        let differing: Vec<&Ask> = asks.iter().filter(|ask| own(ask) != ask.value).collect();
+        let differing: Vec<&Ask> = asks.iter().filter(|ask| !gives(&self.original.declared, ask)).collect();
         if differing.is_empty() {
             return Ok(None);
         }
@@ -408,8 +395,4 @@ fn with_copy(facts: &UnitFacts, wrapper: &str, copy: &str, options: &[String]) -
     out.push(copy.to_owned());
     out.extend(words[place + 1..].iter().cloned());
     Ok(out)
-}
-
-fn is_bash(word: &str) -> bool {
-    matches!(argv::base_name(word), "bash" | "sh" | "dash")
 }

@@ -123,7 +123,7 @@ pub(crate) fn weave(
     drain_s: f64,
 ) -> Result<(), Failure> {
     let Some(target) = case.target(&procedure.target) else { return Ok(()) };
-    let stops = running && procedure.steps.iter().any(|s| matches!(s.name.as_str(), "stop" | "restart"));
+    let stops = running && procedure.stops();
     let listed = |r: &&Routed| matches!(r.place, Place::Listed { .. }) && stops && drain_s > 0.0;
     let drained: Vec<&Routed> = routed.iter().filter(listed).collect();
     let back: Vec<&Routed> = match procedure.purpose {

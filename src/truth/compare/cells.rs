@@ -89,10 +89,7 @@ pub(super) fn variables(view: &View<'_>) -> Vec<Row> {
     if let Some((_, Ok(environ), _)) = &layers.process {
         all.extend(environ.pairs.iter().map(|(n, _)| n.as_str()));
     }
-    all.extend(view.patches.iter().filter_map(|p| match &p.gate {
-        Gate::Env { name, .. } => Some(name.as_str()),
-        _ => None,
-    }));
+    all.extend(view.patches.iter().filter_map(|p| p.gate.variable()));
     all.into_iter()
         .map(|name| {
             let cells = Cells {

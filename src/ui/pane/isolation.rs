@@ -95,7 +95,7 @@ impl Source for Rows<'_> {
                 let (arm, _) = &self.view.derived.arms[*n];
                 vec![
                     Cell::of("arm", Role::Dim),
-                    Cell::plain(self.view.derived.arm_text(self.view.state, arm)),
+                    Cell::plain(self.view.derived.arm_text(arm)),
                     Cell::plain(count.fraction()),
                     Cell::of("", Role::Dim),
                     Cell::of(count.boots.len().to_string(), Role::Dim),
@@ -188,7 +188,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         let Some((arm, count)) = view.derived.arms.get(n) else { return Vec::new() };
         let boots: Vec<_> = count.boots.iter().map(ToString::to_string).collect();
         let mut out = vec![
-            fact(view, "arm", view.derived.arm_text(view.state, arm), Role::Strong),
+            fact(view, "arm", view.derived.arm_text(arm), Role::Strong),
             fact(view, "failed", format!("{}, {}", count.fraction(), arm_interval(count)), Role::Text),
             fact(view, "boots", boots.join(" "), Role::Text),
         ];

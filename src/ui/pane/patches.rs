@@ -7,7 +7,7 @@ use super::{FACT, Heading, View, fact};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
-use crate::patch::belief::{self, Belief};
+use crate::patch::belief::{self, Belief, THE_SEARCH};
 use crate::patch::risk::{Kind, Ranked, Tier};
 use crate::ui::derived::{Count, level_of};
 use crate::ui::text;
@@ -141,7 +141,7 @@ fn belief_lines(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     let mut out: Vec<Line<'static>> = held
         .iter()
         // The verdict stands in its own line.
-        .filter(|b| b.by != "the search")
+        .filter(|b| b.by != THE_SEARCH)
         .map(|b| {
             let says = Untrusted::from(b.says.as_str()).visible(240);
             fact(view, "believed", format!("{says}, by {}", Untrusted::from(b.by.as_str()).visible(60)), Role::Text)

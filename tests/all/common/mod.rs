@@ -5,7 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use patchbench::case::{Case, Gate, LevelValue, Manager, Patch, Role, ServingEngine, Target};
+use patchbench::engine::ids::InputId;
+use patchbench::engine::input::{Actor, Body, Input};
+use patchbench::engine::state::State;
+use patchbench::engine::update::{Outcome, update};
 
 /// The program under test: the one that `PATCHBENCH_BIN` names, else the one that this test was built with.
 pub fn program() -> PathBuf {
@@ -55,4 +60,18 @@ pub fn patch(id: &str) -> Patch {
         requires: Vec::new(),
         excludes: Vec::new(),
     }
+}
+
+/// What comes of an input: a command of ann's, or a report of the program's.
+pub fn step(state: &State, body: Body) -> Outcome {
+    let actor = match &body {
+        Body::Command(_) => Actor::driver("ann"),
+        Body::Report(_) => Actor::program(),
+    };
+    update(state, &Input { id: InputId(1), at: Timestamp::UNIX_EPOCH, actor, body })
+}
+
+/// The state after inputs, one after the other.
+pub fn after(state: &State, bodies: impl IntoIterator<Item = Body>) -> State {
+    bodies.into_iter().fold(state.clone(), |state, body| step(&state, body).state)
 }
