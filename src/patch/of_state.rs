@@ -287,11 +287,8 @@ fn overwritten(target: &Target, truth: &TargetTruth) -> BTreeMap<String, Overwri
     let served = &truth.served;
     let architecture = served.checkpoint.as_ref().and_then(|c| c.architecture.as_deref());
     let one = |o: &knowledge::Overwrite| {
-        let model = architecture.map(|a| a == o.architecture);
-        let card = served.capability.map(|c| c == o.capability);
-        let span = knowledge::Span { since: o.since.clone(), until: o.until.clone() };
-        let version = span.covers(served.version.as_deref());
-        let parts = [model, card, version];
+        let card = served.capability.map(|c| knowledge::is_family(c, o.capability));
+        let parts = o.fits(architecture, card, served.version.as_deref());
         let applies = if parts.contains(&Some(false)) {
             Some(false)
         } else if parts.contains(&None) {
@@ -454,6 +451,20 @@ mod tests {
         let after = ranked(&state).into_iter().find(|r| r.id == "triton-indexer").unwrap();
         assert_eq!((after.score, after.states[0].state.word()), (before.score, "live"), "{after:#?}");
         assert!(after.states[0].evidence.iter().any(|e| e.source.contains("before this session changed it")));
+    }
+
+    #[test]
+    fn a_card_of_the_same_family_was_taken_for_another() {
+        let mut state = fixture::full_state();
+        let case = state.case.clone().unwrap();
+        let target = state.targets.get_mut("server").unwrap();
+        let mut truth = TargetTruth::clone(target.truth.as_ref().unwrap());
+        let known = knowledge::of(ServingEngine::Sglang).overwrites.first().unwrap();
+        let applies = |truth: &TargetTruth| overwritten(&case.targets[0], truth)[&known.variable].applies;
+        truth.served.capability = Some(known.capability + 1);
+        assert_ne!(applies(&truth), Some(false), "12.0 and 12.1 are one family");
+        truth.served.capability = Some(90);
+        assert_eq!(applies(&truth), Some(false));
     }
 
     #[test]

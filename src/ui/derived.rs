@@ -135,12 +135,14 @@ struct Weighed {
 
 impl Weighed {
     fn of(state: &State) -> Self {
+        // A ranking reads every trial: of few each counts, of many one more changes little.
+        let trials = state.trials.len();
+        let trials = if trials < 256 { trials } else { trials / 32 * 32 };
         Self {
             case: state.case.as_ref().map(|c| c.name.clone()),
             truths: state.targets.values().map(|t| t.truth.as_ref().map(|t| t.at)).collect(),
             verdicts: state.verdicts.iter().map(|v| (v.subject.id.clone(), v.verdict, v.evidence.len())).collect(),
-            // The longest prompt that failed changes seldom, and each trial would make the ranking anew.
-            counts: [state.micro.len(), state.entries.len(), state.trials.len() / 32],
+            counts: [state.micro.len(), state.entries.len(), trials],
             symptom: state.symptom.clone(),
         }
     }
@@ -360,6 +362,15 @@ mod tests {
         let s = found(state(&[trial(1, "off", true), trial(2, "on", false)], 1));
         derived.update(&s);
         assert_eq!(derived.arm_text(&derived.arms[1].0), "as found");
+    }
+
+    #[test]
+    fn the_ranking_stood_still_until_the_thirty_second_trial() {
+        let mut derived = Derived::default();
+        derived.update(&state(&[trial(1, "on", true)], 1));
+        let before = derived.ranked_of.clone();
+        derived.update(&state(&[trial(1, "on", true), trial(1, "on", true)], 1));
+        assert_ne!(derived.ranked_of, before);
     }
 
     #[test]

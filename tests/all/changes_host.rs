@@ -112,48 +112,12 @@ impl Unit {
     /// Starts a toggle and returns once its journal says that this step has begun.
     fn toggle_until(&self, step: &str) -> (Child, PathBuf) {
         let sessions = self.host.folder().join("sessions");
-        let known = sessions_in(&sessions);
         let args =
             ["toggle", self.case.to_str().unwrap(), "triton-indexer", "off", "--yes", "lab", "--quiet", "--json"];
-        let child = self.host.command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        (child, wait_until_begun(&sessions, &known, step))
+        let mut command = self.host.command(&args);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        start_until(command, &sessions, step)
     }
-}
-
-pub(crate) fn sessions_in(root: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs_err::read_dir(root) else { return Vec::new() };
-    entries.flatten().map(|e| e.path()).collect()
-}
-
-/// Waits until a session that is not among the `known` ones says that this step has begun.
-pub(crate) fn wait_until_begun(sessions: &Path, known: &[PathBuf], step: &str) -> PathBuf {
-    let began = Instant::now();
-    loop {
-        assert!(began.elapsed() < Duration::from_mins(1), "`{step}` never began");
-        let new = sessions_in(sessions).into_iter().find(|s| !known.contains(s));
-        if let Some(session) = new.filter(|s| begun(s).as_deref() == Some(step)) {
-            return session;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// The step that began last, by what is acknowledged in the journal.
-fn begun(session: &Path) -> Option<String> {
-    let bytes = fs_err::read(store::journal_path(session)).ok()?;
-    let events = decode(&bytes, 0, ChainHash::start()).ok()?.events;
-    let mut steps = Vec::new();
-    let mut last = None;
-    for event in &events {
-        match &event.what {
-            Happened::ProcedurePlanned { procedure } => {
-                steps = procedure.steps.iter().map(|s| s.name.clone()).collect();
-            }
-            Happened::StepStarted { step, .. } => last = steps.get(*step).cloned(),
-            _ => {}
-        }
-    }
-    last
 }
 
 /// What the program answered.

@@ -10,8 +10,7 @@ use patchbench::lab::install;
 use patchbench::lab::scenario::named;
 use serde_json::Value;
 
-use crate::changes_host::{sessions_in, wait_until_begun};
-use crate::common::program;
+use crate::common::{kill_in, program};
 
 const PORT: u16 = 30127;
 const NAME: &str = "pb-lab";
@@ -160,15 +159,9 @@ impl Contained {
 
     /// Kills a toggle as soon as its journal says that this step has begun.
     fn kill_toggle_in(&self, step: &str) -> PathBuf {
-        let sessions = self.path("sessions");
-        let known = sessions_in(&sessions);
         let case = self.path("case.toml");
         let args = ["toggle", case.to_str().unwrap(), "triton-indexer", "off", "--yes", "lab", "--quiet", "--json"];
-        let mut child = self.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let session = wait_until_begun(&sessions, &known, step);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        session
+        kill_in(self.command(&args), &self.path("sessions"), step)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::program;
+use crate::common::{kill_in, program};
 use patchbench::lab::install;
 use patchbench::lab::scenario::named;
 use patchbench::session::format::{ChainHash, decode};
@@ -101,43 +101,13 @@ impl Lab {
         environ.split(|b| *b == 0).any(|pair| pair == b"SGLANG_SM120_TRITON_INDEXER=1")
     }
 
-    /// The journal of the newest session.
-    fn newest_journal(&self) -> PathBuf {
-        let newest = store::list(&self.root.path().join("sessions")).unwrap().into_iter().next().unwrap();
-        store::journal_path(&newest.path)
-    }
-
-    /// Starts a command and kills it without warning once its journal says that this step has begun.
-    ///
-    /// Returns the journal as it was when the command was dead.
+    /// Kills a command in a step; returns the journal of its session, and what it held when the command was dead.
     fn kill_in(&self, args: &[&str], step: &str) -> (PathBuf, Vec<u8>) {
-        let before: Vec<_> = store::list(&self.root.path().join("sessions")).unwrap();
-        let mut child = self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_mins(1);
-        loop {
-            assert!(Instant::now() < until, "`{step}` never began");
-            assert!(child.try_wait().unwrap().is_none(), "the command ended before `{step}` began");
-            std::thread::sleep(Duration::from_millis(5));
-            let sessions = store::list(&self.root.path().join("sessions")).unwrap();
-            if sessions.len() > before.len() && begun(&self.newest_journal()).as_deref() == Some(step) {
-                break;
-            }
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let journal = self.newest_journal();
+        let session = kill_in(self.command(args), &self.root.path().join("sessions"), step);
+        let journal = store::journal_path(&session);
         let bytes = fs_err::read(&journal).unwrap();
         (journal, bytes)
     }
-}
-
-/// Name of the last step that a journal says has begun.
-fn begun(journal: &Path) -> Option<String> {
-    let loaded = decode(&fs_err::read(journal).ok()?, 0, ChainHash::start()).ok()?;
-    let state = patchbench::session::replay::replay(patchbench::engine::state::State::default(), &loaded.events);
-    let entry = state.procedures.values().next_back()?.clone();
-    let step = entry.steps.iter().rposition(|s| s.started)?;
-    Some(entry.procedure.steps[step].name.clone())
 }
 
 #[test]

@@ -15,7 +15,7 @@ use patchbench::session::replay::replay;
 use patchbench::session::store;
 use serde_json::Value;
 
-use crate::common::program;
+use crate::common::{kill_in, program};
 
 /// A divided lab in a folder of its own; its servers are stopped when the test is over.
 struct Lab {
@@ -137,32 +137,9 @@ impl Lab {
         }
     }
 
-    fn sessions(&self) -> Vec<store::Entry> {
-        store::list(&self.root.path().join("sessions")).unwrap()
-    }
-
     /// Starts a command and kills it once its journal says that this step has begun; returns its session.
     fn kill_in(&self, args: &[&str], step: &str) -> PathBuf {
-        let before = self.sessions().len();
-        let mut child = self.command(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_mins(1);
-        let begun = |session: &Path| {
-            let bytes = fs_err::read(store::journal_path(session)).unwrap_or_default();
-            let events = decode(&bytes, 0, ChainHash::start()).map(|d| d.events).unwrap_or_default();
-            let state = replay(State::default(), &events);
-            let Some(entry) = state.procedures.values().next_back() else { return false };
-            entry.procedure.steps.iter().zip(&entry.steps).any(|(s, state)| s.name == step && state.started)
-        };
-        loop {
-            assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "`{step}` never began");
-            let sessions = self.sessions();
-            if sessions.len() > before && begun(&sessions[0].path) {
-                child.kill().unwrap();
-                child.wait().unwrap();
-                return sessions[0].path.clone();
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        kill_in(self.command(args), &self.root.path().join("sessions"), step)
     }
 }
 

@@ -5,7 +5,7 @@
 use super::judge::{Cells, join, show};
 use super::view::View;
 use crate::truth::RowStatus;
-use crate::truth::knowledge::{self, Reading, Span, Standing, Tables, Variable, names};
+use crate::truth::knowledge::{self, Reading, Standing, Tables, Variable, names};
 
 /// A remark about a variable, and what the row becomes if the layers alone found no trouble.
 struct Remark {
@@ -172,12 +172,12 @@ fn truth_value(known: Option<&Variable>, name: &str, value: &str) -> Option<Rema
 /// What the server sets by itself at its start, which no reading of the process can show.
 fn overwritten(view: &View<'_>, tables: &Tables, name: &str, value: Option<&str>) -> Option<Remark> {
     let own = tables.overwrites.iter().find(|o| o.variable == name)?;
-    let span = Span { since: own.since.clone(), until: own.until.clone() };
-    let model = view.architecture().map(|a| a == own.architecture);
-    let card = view.runs_on(own.capability);
-    if span.covers(view.version.as_deref()) == Some(false) || model == Some(false) || card == Some(false) {
+    let architecture = view.architecture();
+    let fits = own.fits(architecture.as_deref(), view.runs_on(own.capability), view.version.as_deref());
+    if fits.contains(&Some(false)) {
         return None;
     }
+    let [model, card, _] = fits;
     let sets = format!("the server itself sets it to `{}` for this model on sm{}", own.value, own.capability);
     if (model, card) != (Some(true), Some(true)) {
         // One of both fits and the other is not known.

@@ -108,8 +108,7 @@ impl<'a> View<'a> {
         if self.seen.text("device").is_some_and(|device| !device.starts_with("cuda")) {
             return Some(false);
         }
-        // 12.0 and 12.1 are one family.
-        self.layers.capability.map(|own| own / 10 == capability / 10)
+        self.layers.capability.map(|own| knowledge::is_family(own, capability))
     }
 }
 

@@ -135,6 +135,19 @@ pub struct Overwrite {
     pub until: Option<String>,
 }
 
+impl Overwrite {
+    /// Whether model, card and version are those for which the engine does so; `None` is not known.
+    pub fn fits(&self, architecture: Option<&str>, card: Option<bool>, version: Option<&str>) -> [Option<bool>; 3] {
+        let span = Span { since: self.since.clone(), until: self.until.clone() };
+        [architecture.map(|a| a == self.architecture), card, span.covers(version)]
+    }
+}
+
+/// Whether a card of one compute capability is of the family of another: 12.0 and 12.1 are one.
+pub fn is_family(own: u32, wanted: u32) -> bool {
+    own / 10 == wanted / 10
+}
+
 /// One side of a conflict.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,14 +3,19 @@
 #![allow(dead_code, unreachable_pub, reason = "without the terminal not everything is used")]
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use patchbench::case::{Case, Gate, LevelValue, Manager, Patch, Role, ServingEngine, Target};
+use patchbench::engine::event::Happened;
 use patchbench::engine::ids::InputId;
 use patchbench::engine::input::{Actor, Body, Input};
 use patchbench::engine::state::State;
 use patchbench::engine::update::{Outcome, update};
+use patchbench::session::format::{ChainHash, decode};
+use patchbench::session::store;
 
 /// The program under test: the one that `PATCHBENCH_BIN` names, else the one that this test was built with.
 pub fn program() -> PathBuf {
@@ -74,4 +79,55 @@ pub fn step(state: &State, body: Body) -> Outcome {
 /// The state after inputs, one after the other.
 pub fn after(state: &State, bodies: impl IntoIterator<Item = Body>) -> State {
     bodies.into_iter().fold(state.clone(), |state, body| step(&state, body).state)
+}
+
+/// The folders of the sessions that are there.
+pub fn sessions_in(root: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs_err::read_dir(root) else { return Vec::new() };
+    entries.flatten().map(|e| e.path()).collect()
+}
+
+/// Starts a command and waits until the journal of its session says that this step has begun.
+///
+/// A session is known by its folder: while its journal is empty, a list by time puts it last.
+pub fn start_until(mut command: Command, sessions: &Path, step: &str) -> (Child, PathBuf) {
+    let known = sessions_in(sessions);
+    let mut child = command.spawn().unwrap();
+    let started = Instant::now();
+    loop {
+        assert!(started.elapsed() < Duration::from_mins(1), "`{step}` never began");
+        let new = sessions_in(sessions).into_iter().find(|s| !known.contains(s));
+        if let Some(session) = new.filter(|s| begun(s).as_deref() == Some(step)) {
+            return (child, session);
+        }
+        assert!(child.try_wait().unwrap().is_none(), "the command ended before `{step}` began");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Starts a command and kills it without warning once its session says that this step has begun.
+pub fn kill_in(mut command: Command, sessions: &Path, step: &str) -> PathBuf {
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut child, session) = start_until(command, sessions, step);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    session
+}
+
+/// The step that began last, by what is acknowledged in the journal.
+fn begun(session: &Path) -> Option<String> {
+    let bytes = fs_err::read(store::journal_path(session)).ok()?;
+    let events = decode(&bytes, 0, ChainHash::start()).ok()?.events;
+    let mut steps = Vec::new();
+    let mut last = None;
+    for event in &events {
+        match &event.what {
+            Happened::ProcedurePlanned { procedure } => {
+                steps = procedure.steps.iter().map(|s| s.name.clone()).collect();
+            }
+            Happened::StepStarted { step, .. } => last = steps.get(*step).cloned(),
+            _ => {}
+        }
+    }
+    last
 }
