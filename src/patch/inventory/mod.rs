@@ -7,6 +7,7 @@ mod build;
 mod cases_tests;
 mod group;
 mod id;
+mod piece;
 mod regroup;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use super::types::Entry;
 
 pub use build::entry;
 pub use group::{Group, Part, groups};
+pub use piece::piece;
 pub use regroup::{By, Regroup, merge, split};
 
 /// Everything that a diff tells.
