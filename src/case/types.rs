@@ -3,6 +3,7 @@
 //! Not responsible for reading or checking it; see `case::read`.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -262,7 +263,8 @@ impl Gate {
     pub fn levels(&self) -> Option<&BTreeMap<String, LevelValue>> {
         match self {
             Self::Env { levels, .. } | Self::Flag { levels, .. } => Some(levels),
-            Self::Reverse { .. } | Self::None => None,
+            Self::Reverse { .. } => Some(&IN_OR_OUT),
+            Self::None => None,
         }
     }
 
@@ -292,7 +294,11 @@ impl Gate {
     }
 }
 
-/// What a level means for its variable or flag.
+/// The levels of a diff: the source has it, or it is taken out.
+static IN_OR_OUT: LazyLock<BTreeMap<String, LevelValue>> =
+    LazyLock::new(|| BTreeMap::from([("on".to_owned(), LevelValue::In), ("off".to_owned(), LevelValue::Out)]));
+
+/// What a level means for its variable, flag or diff.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LevelValue {
@@ -300,6 +306,10 @@ pub enum LevelValue {
     Set(String),
     /// Absent.
     Unset,
+    /// The source has the diff.
+    In,
+    /// The diff is taken out of the source.
+    Out,
 }
 
 /// How recall is measured.

@@ -344,15 +344,14 @@ fn factor_cells(factor: &FactorRow) -> Vec<Cell> {
 }
 
 fn gate_text(gate: &Gate) -> String {
-    let Some(levels) = gate.levels() else {
-        return match gate {
-            Gate::Reverse { diff } => format!("reverse {diff}"),
-            _ => "none".to_owned(),
-        };
-    };
+    let Some(levels) = gate.levels() else { return "none".to_owned() };
+    if let Gate::Reverse { diff } = gate {
+        return format!("reverse {diff}");
+    }
     let level = |(name, value): (&String, &LevelValue)| match value {
         LevelValue::Set(value) => format!("{name}={value}"),
         LevelValue::Unset => format!("{name}=(unset)"),
+        LevelValue::In | LevelValue::Out => name.clone(),
     };
     format!("{} {}", gate.switch_name(), levels.iter().map(level).collect::<Vec<_>>().join(" "))
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::case::{Case, Patch, Role};
+use crate::case::{Case, Gate, Patch, Role};
 use crate::engine::state::{State, TargetState};
 use crate::isolate::search::{Arm, Search};
+use crate::remote::source::look;
 
 /// Names of the targets that serve a request themselves: all but routers.
 pub fn serving_targets(case: &Case) -> impl Iterator<Item = &str> {
@@ -74,7 +75,12 @@ pub fn obstacle(state: &State, case: &Case, patch: &Patch, found: &Arm) -> Optio
 /// Why a patch can never be switched; `None` where it can.
 pub fn no_gate(case: &Case, patch: &Patch) -> Option<String> {
     if patch.gate.levels().is_none() {
-        return Some("it has no variable or flag that switches it".into());
+        return Some("it has no variable, flag or diff that switches it".into());
+    }
+    if matches!(patch.gate, Gate::Reverse { .. })
+        && let Some(failure) = patch.targets_in(case).find_map(look::obstacle)
+    {
+        return Some(failure.message);
     }
     if patch.innocent_level().is_none() {
         return Some("its gate has no level without the change".into());
@@ -227,7 +233,7 @@ mod tests {
     fn patches_that_cannot_be_tried_say_why() {
         let mut case = fake::case(3);
         case.patches[0].gate = crate::case::Gate::None;
-        assert!(no_gate(&case, &case.patches[0]).unwrap().contains("no variable or flag"));
+        assert!(no_gate(&case, &case.patches[0]).unwrap().contains("no variable, flag or diff"));
         assert_eq!(no_gate(&case, &case.patches[1]), None);
         let found = Arm::from([(key("p1", "lab"), "off".into())]);
         let state = State::default();

@@ -282,7 +282,7 @@ mod tests {
             &[("p0", Finding::Inconclusive), ("p1", Finding::Guilty), ("p2", Finding::Inconclusive)],
             Conclusion::Guilty,
         );
-        assert!(said(&world, "`p0` is not tried: it has no variable or flag"));
+        assert!(said(&world, "`p0` is not tried: it has no variable, flag or diff"));
         assert!(said(&world, "could not be read back: the environment was all NUL"));
     }
 

@@ -276,7 +276,8 @@ fn reading(claim: &Claim) -> Reading {
 fn import(row: &Row) -> Import {
     let source = row.effective.as_ref().map_or_else(|| row.component.clone(), |c| c.source.clone());
     match row.status {
-        RowStatus::Agrees => Import::Imported { source },
+        // In a copy of ours every other patch is as in the checkout; those that it lacks have the level that says so.
+        RowStatus::Agrees | RowStatus::OverriddenBy => Import::Imported { source },
         RowStatus::Differs => Import::Other { why: row.note.clone(), source },
         _ => Import::Unknown { why: row.note.clone() },
     }
@@ -350,7 +351,11 @@ fn notes_of(state: &State, case: &Case, patch: &Patch) -> Notes {
     let is_about = |s: &crate::isolate::verdict::Subject| s.kind == SubjectKind::Patch && s.id == patch.id;
     Notes {
         targets: patch.targets.clone(),
-        levels: if switch.is_some() { patch.targets_in(case).filter_map(level).collect() } else { BTreeMap::new() },
+        levels: if patch.gate.levels().is_some() {
+            patch.targets_in(case).filter_map(level).collect()
+        } else {
+            BTreeMap::new()
+        },
         measured: measured.into_iter().collect(),
         ruling: state.verdicts.iter().rfind(|v| is_about(&v.subject)).map(|v| ruling(v)),
     }

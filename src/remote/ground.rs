@@ -48,6 +48,8 @@ pub struct Ground {
     pub log: Reading<LogPlace>,
     /// Paths of our overrides of this target that stand there.
     pub overrides: BTreeSet<String>,
+    /// Paths of copies of its source that stand there.
+    pub trees: BTreeSet<String>,
     /// Paths of the traces of our starts of this target of which anything still lives.
     pub runs: BTreeSet<String>,
     /// Who holds the target.
@@ -104,6 +106,7 @@ pub fn parse(frame: &Frame) -> Result<Ground, Failure> {
         environ: parse::whole(frame, "environ").and_then(proc::environ),
         log: parse::text(frame, "log").and_then(|text| log_place(text.trim())),
         overrides: lines("overrides").into_iter().collect(),
+        trees: lines("trees").into_iter().collect(),
         runs: lines("runs").iter().filter_map(|l| l.strip_prefix(&mark).map(str::to_owned)).collect(),
         lease: lease::read(&lease_files(frame)),
         workers: workers(frame)?,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::argv;
 use super::proc::{Cmdline, Environ, Unknown};
+use super::source::{SEARCH_PATH, look};
 use crate::case::{Gate, LevelValue, Patch};
 
 /// What was read about one patch.
@@ -29,10 +30,11 @@ pub fn read<'p>(
     environ: &Result<Environ, Unknown>,
     cmdline: &Result<Cmdline, Unknown>,
 ) -> BTreeMap<String, LevelReading> {
-    patches.into_iter().map(|p| (p.id.clone(), read_one(&p.gate, pid, environ, cmdline))).collect()
+    patches.into_iter().map(|p| (p.id.clone(), read_one(&p.id, &p.gate, pid, environ, cmdline))).collect()
 }
 
 fn read_one(
+    patch: &str,
     gate: &Gate,
     pid: u32,
     environ: &Result<Environ, Unknown>,
@@ -49,7 +51,15 @@ fn read_one(
                 words.map(argv::known).and_then(|w| argv::flag_value(&w, flag, takes_value(levels)).map_err(Unknown));
             (value, format!("/proc/{pid}/cmdline"), levels)
         }
-        Gate::Reverse { .. } | Gate::None => {
+        Gate::Reverse { .. } => {
+            let source = format!("/proc/{pid}/environ");
+            let (level, seen) = match environ.as_ref().map(|e| e.get(SEARCH_PATH)) {
+                Ok(value) => look::of_search_path(patch, value),
+                Err(unknown) => (Err(unknown.clone()), String::new()),
+            };
+            return LevelReading { level, seen, source };
+        }
+        Gate::None => {
             return LevelReading {
                 level: Err(Unknown("no variable or flag of the process shows it".into())),
                 seen: String::new(),
@@ -76,6 +86,7 @@ pub fn level_of(name: &str, value: Option<&str>, levels: &BTreeMap<String, Level
     let is = |level: &LevelValue| match level {
         LevelValue::Set(text) => value == Some(text),
         LevelValue::Unset => value.is_none(),
+        LevelValue::In | LevelValue::Out => false,
     };
     match levels.iter().find(|(_, v)| is(v)) {
         Some((level, _)) => Ok(level.clone()),
@@ -102,7 +113,8 @@ mod tests {
     }
 
     fn check(gate: &Gate, environ: &[u8], cmdline: &[u8], expect: Result<&str, &str>) {
-        let reading = read_one(gate, 7, &super::super::proc::environ(environ), &super::super::proc::cmdline(cmdline));
+        let reading =
+            read_one("p", gate, 7, &super::super::proc::environ(environ), &super::super::proc::cmdline(cmdline));
         match (reading.level, expect) {
             (Ok(level), Ok(expect)) => assert_eq!(level, expect),
             (Err(Unknown(why)), Err(part)) => assert!(why.contains(part), "{why}"),

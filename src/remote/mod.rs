@@ -25,6 +25,7 @@ pub mod prove;
 pub(crate) mod router;
 pub mod script;
 mod shell_text;
+pub(crate) mod source;
 mod unit_text;
 pub mod watch;
 

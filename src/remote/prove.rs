@@ -13,10 +13,13 @@ use super::http;
 use super::levels::LevelReading;
 use super::machine::Machine;
 use super::probe::types::{PortOwners, Probe};
-use super::probe::{self, Ask, container};
+use super::probe::{self, Ask, Wanted, container};
 use super::proc::{Cmdline, Unknown};
 use super::procedures::{Means, folder_of};
 use super::router::ready;
+use super::source::imported::{self, Evidences};
+use super::source::look::Source;
+use super::source::{self, SEARCH_PATH, tree};
 use super::watch::{self, Contained, Look};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, Role, Target};
 use crate::engine::job::JobContext;
@@ -26,7 +29,7 @@ use crate::redact;
 use crate::serving::client::Client;
 use crate::serving::load_phase::Loading;
 pub use crate::serving::load_phase::ready_line;
-use crate::truth::{flags, service};
+use crate::truth::{flags, imports, service};
 use crate::untrusted::Untrusted;
 
 /// Log lines that a failure shows.
@@ -84,7 +87,9 @@ pub async fn prove(
         () = ctx.cancel.cancelled() => return Err(Failure::new("cancelled while waiting for the server")),
     };
     evidence.append(&mut watch.evidence);
-    let answer = asked.probe().await?;
+    let source = asked.source().await;
+    let modules = source.as_ref().map(imported::wanted).unwrap_or_default();
+    let answer = asked.probe(&modules).await?;
     let key = key_of(&answer, pid)?;
     if expect.old.is_some_and(|old| old.pid == key.pid || key.start_ticks < old.start_ticks) {
         return Err(Failure::new(format!("pid {} is not newer than the process before", key.pid)));
@@ -93,7 +98,8 @@ pub async fn prove(
         evidence.len().min(1),
         seen("pid", &format!("pid {pid} started at tick {}", key.start_ticks), format!("/proc/{pid}/stat")),
     );
-    let proof = asked.gather(&answer, key, &near, &endpoint, evidence).await?;
+    let seen_source = source.as_ref().map(|source| (source, &watch, &modules[..]));
+    let proof = asked.gather(&answer, key, &near, &endpoint, seen_source, evidence).await?;
     for wanted in &expect.readback {
         if let Some(level) = proof.levels.get(&wanted.patch).filter(|l| **l != wanted.level) {
             let message =
@@ -146,6 +152,8 @@ struct Watch<'a> {
     began: bool,
     /// Why a router cannot serve yet, in its own words.
     waiting: Option<String>,
+    /// Lines of the log that name a copy of ours of the source.
+    copies: Vec<String>,
     evidence: Vec<Evidence>,
     loading: Loading,
 }
@@ -166,6 +174,7 @@ impl<'a> Watch<'a> {
             ready: None,
             began: false,
             waiting: None,
+            copies: Vec::new(),
             evidence: Vec::new(),
             loading: Loading::new(target.engine, Timestamp::now()),
         }
@@ -199,6 +208,9 @@ impl<'a> Watch<'a> {
             ctx.live(Live::ServerLog { target: self.target.name.clone(), line: Untrusted::from(line.as_str()) });
             if self.ready.is_none() && line.contains(ready_line(self.target.engine, self.target.role)) {
                 self.ready = Some(line.clone());
+            }
+            if line.contains(tree::MARK) {
+                self.copies.push(line.clone());
             }
             if self.loading.take(&line, Timestamp::now()) {
                 ctx.live(Live::Loading { target: self.target.name.clone(), loading: self.loading.clone() });
@@ -420,8 +432,17 @@ impl Asked<'_> {
         }
     }
 
-    async fn probe(&self) -> Result<Probe, Failure> {
+    /// The source of the patches that it alone switches.
+    async fn source(&self) -> Option<Source> {
+        let Self { case, target, machine, means, ctx } = *self;
+        let patches: Vec<&Patch> = case.patches_of(&target.name).collect();
+        let (folder, _) = folder_of(&means.folders, target);
+        source::look::look(machine, target, &patches, &folder, &ctx.cancel).await
+    }
+
+    async fn probe(&self, modules: &[Wanted]) -> Result<Probe, Failure> {
         let mut ask = Ask {
+            modules: modules.to_vec(),
             ports: self.target.port().into_iter().collect(),
             overrides: Some(folder_of(&self.means.folders, self.target).0),
             ..Ask::default()
@@ -453,6 +474,7 @@ impl Asked<'_> {
         process: ProcessKey,
         near: &Target,
         endpoint: &Client,
+        source: Option<(&Source, &Watch<'_>, &[Wanted])>,
         mut evidence: Vec<Evidence>,
     ) -> Result<BootProof, Failure> {
         let Self { case, target, machine, ctx, .. } = *self;
@@ -486,6 +508,14 @@ impl Asked<'_> {
             return Err(Failure::new(format!("pid {pid} ended while it was being proven")));
         }
         let started_at = answer.host.started_at(process).map_err(|Unknown(why)| Failure::new(why))?;
+        if let Some((source, watch, modules)) = source {
+            let rules = imports::files(answer, pid, modules);
+            let shown = service::evidence(answer, pid);
+            let search_path = shown.get(SEARCH_PATH).ok().flatten();
+            let log = watch.log_name();
+            let from = Evidences { machine, started: started_at, lines: &watch.copies, log: &log, rules: &rules };
+            evidence.extend(imported::confirm(source, &mut readings, search_path, &from, &ctx.cancel).await?);
+        }
         let mut proof = BootProof {
             target: target.name.clone(),
             process,

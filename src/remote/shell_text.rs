@@ -263,12 +263,12 @@ pub(super) fn end_start(run: &str) -> Result<String, Failure> {
 }
 
 /// Puts a target back whatever was done to it: waits for steps that still run (`jobs`), ends every start of ours (`runs`),
-/// takes our overrides away (`overrides`), and starts the target as it is where the process that ran before is gone; one
+/// takes our overrides and copies away (`overrides`, `trees`), and starts the target as it is where the process that ran before is gone; one
 /// that ran with a change of ours is ended in any case.
 pub(super) fn put_back(
     jobs: &str,
     runs: &str,
-    overrides: &str,
+    (overrides, trees): (&str, &str),
     again: Option<(Option<ProcessKey>, &str)>,
 ) -> Result<String, Failure> {
     let (start, ran) = match again {
@@ -295,12 +295,13 @@ pub(super) fn put_back(
          \x20 rm -f \"$run.pid\" \"$run.exit\" \"$run.offset\"\n\
          done\n\
          {start}\
-         rm -f {overrides}*.sh {overrides}*.sh.retired {jobs}*\n\
+         rm -f {overrides}*.sh {overrides}*.sh.retired {jobs}* && rm -rf {trees}*\n\
          echo 'put back'",
         wait = wait_for_jobs(jobs)?,
         jobs = quote(jobs)?,
         runs = quote(runs)?,
         overrides = quote(overrides)?,
+        trees = quote(trees)?,
     ))
 }
 

@@ -16,6 +16,7 @@ use crate::remote::probe::Wanted;
 use crate::remote::probe::imports::{Entry, FileAt, Found, Imports, Module, Times, What};
 use crate::remote::probe::types::{Probe, Process};
 use crate::remote::proc::Unknown;
+use crate::remote::source::tree;
 use crate::untrusted::Untrusted;
 
 /// Component of the rows.
@@ -62,6 +63,26 @@ pub fn rows(target: &Target, probe: &Probe, server: u32, wanted: &BTreeMap<Strin
     let started = start.and_then(|key| probe.host.started_at(key).ok()).map(jiff::Timestamp::as_second);
     let each = wanted.iter().zip(&imports.modules);
     each.map(|((site, wanted), module)| row(target, site, wanted, module, path.as_ref(), started)).collect()
+}
+
+/// The file that the rules of the server's search path lead to, for each module that a probe was asked for.
+pub fn files(probe: &Probe, server: u32, asked: &[Wanted]) -> BTreeMap<String, Result<String, Unknown>> {
+    let Some(imports) = &probe.imports else { return BTreeMap::new() };
+    let path = match probe.processes.get(&server) {
+        Some(process) => search_path(imports, process, server),
+        None => Err(Unknown(format!("process {server} was not read"))),
+    };
+    let file = |module: &Module| -> Result<String, Unknown> {
+        let path = path.as_ref().map_err(Clone::clone)?;
+        let path = path.as_ref().ok_or_else(|| Unknown("the server is no Python".into()))?;
+        let found = path.choose(module).ok_or_else(|| Unknown("no entry of its search path has it".into()))?;
+        match &found.file.times {
+            Ok(Some(_)) => found.file.path.clone(),
+            Ok(None) => Err(Unknown("the package that it imports has no such file".into())),
+            Err(why) => Err(why.clone()),
+        }
+    };
+    asked.iter().zip(&imports.modules).map(|(w, module)| (w.path.clone(), file(module))).collect()
 }
 
 /// That the question does not apply to this server; `None` where it does, or where nothing was asked.
@@ -235,6 +256,10 @@ fn judge(source: Option<&FileAt>, found: &Found, started: Option<i64>) -> (RowSt
 
 /// Whether the process has the file of the checkout.
 fn place(source: Option<&FileAt>, found: &Found, how: &str) -> (RowStatus, String) {
+    if let Some(tree) = tree::of_search_path(&found.folder) {
+        let without: Vec<&str> = tree.without.iter().map(String::as_str).collect();
+        return (RowStatus::OverriddenBy, format!("a copy of ours without `{}`: {how}", without.join("`, `")));
+    }
     let Some(source) = source else { return (RowStatus::OneSource, how.to_owned()) };
     match (&source.times, &source.path, &found.file.path) {
         (Err(Unknown(why)), ..) => (RowStatus::UnknownBecause, format!("the file in the checkout: {why}; {how}")),

@@ -24,12 +24,16 @@ use crate::engine::procedure::{BootProof, Failure, ProcessKey};
 use crate::redact;
 use crate::remote::host::{self, HostError, Hosts, Place};
 use crate::remote::levels::LevelReading;
+use crate::remote::machine::Machine;
 use crate::remote::owner::Marks;
 use crate::remote::probe::owner::{self, Own};
 use crate::remote::probe::types::{PortOwners, Probe};
-use crate::remote::probe::{self, Ask, container};
+use crate::remote::probe::{self, Ask, Wanted, container};
 use crate::remote::proc::{Cmdline, Unknown};
 use crate::remote::procedures::folder_of;
+use crate::remote::source::imported::{self, Evidences};
+use crate::remote::source::look::Source;
+use crate::remote::source::{self, SEARCH_PATH, tree};
 use crate::remote::{Folders, http, prove};
 use crate::serving::error::ServingError;
 use crate::serving::load;
@@ -73,8 +77,21 @@ pub async fn probe_in(
     let patches: Vec<&Patch> = case.patches_of(&target.name).collect();
     let whole = format!("reading `{}`", target.host);
     ctx.progress(0, Some(2), if target.is_local() { "reading the host" } else { &whole });
-    let mut seen = match ask_host(hosts, target, &overrides, &patches, ctx).await {
-        Ok(answer) => look(&answer, target, &patches),
+    let source = match Machine::of(hosts, target) {
+        Ok(machine) => source::look::look(&machine, target, &patches, &overrides, &ctx.cancel).await,
+        // The question to the host itself says why it cannot be asked.
+        Err(_) => None,
+    };
+    let mut modules: Vec<Wanted> = imports::wanted(target, &patches).into_values().collect();
+    modules.extend(source.iter().flat_map(imported::wanted));
+    let mut seen = match ask_host(hosts, target, &overrides, &modules, ctx).await {
+        Ok(answer) => {
+            let mut seen = look(&answer, target, &patches);
+            if let Some(source) = &source {
+                look_at_source(&mut seen, source, &answer, hosts, target, &modules, ctx).await;
+            }
+            seen
+        }
         Err(failure) => {
             let mut seen = Seen::of(target);
             seen.say("host-unread", failure, &target.host);
@@ -138,7 +155,7 @@ async fn ask_host(
     hosts: &Hosts,
     target: &Target,
     overrides: &str,
-    patches: &[&Patch],
+    modules: &[Wanted],
     ctx: &JobContext,
 ) -> Result<Probe, Failure> {
     let place = Place::of(target).map_err(HostError::failure)?;
@@ -147,7 +164,7 @@ async fn ask_host(
         files: files_of(target),
         overrides: Some(overrides.to_owned()),
         gpus: true,
-        modules: imports::wanted(target, patches).into_values().collect(),
+        modules: modules.to_vec(),
         ..Ask::default()
     };
     match &target.manager {
@@ -159,6 +176,39 @@ async fn ask_host(
         Manager::Unknown => {}
     }
     probe::ask(hosts, &place, &question, &ctx.cancel).await
+}
+
+/// The levels of patches that the source alone switches.
+async fn look_at_source(
+    seen: &mut Seen,
+    source: &Source,
+    answer: &Probe,
+    hosts: &Hosts,
+    target: &Target,
+    modules: &[Wanted],
+    ctx: &JobContext,
+) {
+    let Ok(machine) = Machine::of(hosts, target) else { return };
+    let (Some(key), Some(mut levels)) = (seen.server(), seen.levels.clone()) else { return };
+    let started = answer.host.started_at(key);
+    let rules = imports::files(answer, key.pid, modules);
+    let shown = service::evidence(answer, key.pid);
+    let search_path = shown.get(SEARCH_PATH).ok().flatten();
+    let (log, lines) = answer.logs.iter().next().map_or(("", Vec::new()), |(log, read)| {
+        let text = String::from_utf8_lossy(read.bytes.as_deref().unwrap_or_default());
+        (log.as_str(), text.lines().filter(|l| l.contains(tree::MARK)).map(str::to_owned).collect())
+    });
+    let failed = match started {
+        Ok(started) => {
+            let from = Evidences { machine: &machine, started, lines: &lines, log, rules: &rules };
+            imported::confirm(source, &mut levels, search_path, &from, &ctx.cancel).await.err()
+        }
+        Err(Unknown(why)) => Some(Failure::new(why)),
+    };
+    if let Some(failure) = failed {
+        seen.say("source-unread", failure, &target.host);
+    }
+    seen.levels = Some(levels);
 }
 
 fn files_of(target: &Target) -> Vec<String> {

@@ -18,6 +18,7 @@ use crate::remote::owner::shown;
 use crate::remote::probe::owner::{self, lineage};
 use crate::remote::probe::types::{Probe, Process, Relation};
 use crate::remote::proc::{self, Cmdline, Environ, Unknown};
+use crate::remote::source::SEARCH_PATH;
 use crate::untrusted::Untrusted;
 
 /// One process of a service.
@@ -165,8 +166,9 @@ pub fn levels(probe: &Probe, server: u32, patches: &[&Patch]) -> BTreeMap<String
         .iter()
         .filter_map(|patch| {
             let shown = match &patch.gate {
-                Gate::Env { name, .. } => Some((later(&evidence, tracker.as_ref(), name), name)),
-                Gate::Flag { .. } | Gate::Reverse { .. } | Gate::None => None,
+                Gate::Env { name, .. } => Some((later(&evidence, tracker.as_ref(), name), name.as_str())),
+                Gate::Reverse { .. } => Some((later(&evidence, tracker.as_ref(), SEARCH_PATH), SEARCH_PATH)),
+                Gate::Flag { .. } | Gate::None => None,
             };
             let environ = match shown {
                 Some((block, name)) => block.get(name).and_then(|_| block.environ.clone()),

@@ -2,15 +2,13 @@
 //!
 //! `scripts/test --long` boots the host and names its ssh config in `PATCHBENCH_SYSTEMD_HOST`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use patchbench::engine::event::Happened;
-use patchbench::session::format::{ChainHash, decode};
-use patchbench::session::store;
 use serde_json::Value;
 
+use crate::common::start_until;
 use crate::systemd_host::{Host, UNIT, WRAPPER};
 
 /// Every step of a toggle whose variable a wrapper exports.

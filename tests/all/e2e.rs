@@ -1,13 +1,11 @@
 //! The real binary on a real lab: read, ask, toggle with proof, and a kill in the middle of a change.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::common::{kill_in, program};
 use patchbench::lab::install;
 use patchbench::lab::scenario::named;
-use patchbench::session::format::{ChainHash, decode};
 use patchbench::session::store;
 use serde_json::Value;
 

@@ -3,6 +3,7 @@
 mod imports;
 mod reports;
 mod served;
+mod source;
 mod sshd;
 mod titles;
 

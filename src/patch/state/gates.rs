@@ -75,7 +75,7 @@ fn together(each: Vec<Switched>) -> Switched {
 }
 
 fn by_level(level: &Level, running: &Running) -> Switched {
-    let name = level.switch.as_deref().unwrap_or("its switch");
+    let name = level.switch.as_ref().map_or_else(|| "its source".to_owned(), |name| format!("`{name}`"));
     if let Some(unread) = level.switch.as_deref().and_then(|name| not_read(name, running)) {
         return unread;
     }
@@ -89,15 +89,15 @@ fn by_level(level: &Level, running: &Running) -> Switched {
     let evidence = |fact: String| vec![Evidence { fact, source: level.source.clone() }];
     match level.level.as_deref() {
         None => {
-            let because = format!("the level of `{name}` is not known: {}", level.source);
+            let because = format!("the level of {name} is not known: {}", level.source);
             Switched::Unknown { evidence: evidence(because.clone()), because }
         }
         Some(has) if has == level.suspect => {
-            let because = format!("`{name}` is at the suspect level `{has}`");
+            let because = format!("{name} is at the suspect level `{has}`");
             Switched::Yes { evidence: evidence(because.clone()), because, assumes: Vec::new() }
         }
         Some(has) => {
-            let because = format!("`{name}` is at level `{has}`, not at `{}`", level.suspect);
+            let because = format!("{name} is at level `{has}`, not at `{}`", level.suspect);
             Switched::No { by: None, evidence: evidence(because.clone()), because }
         }
     }

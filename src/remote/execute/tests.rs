@@ -494,7 +494,7 @@ async fn what_cannot_be_planned_is_said_in_one_sentence() {
         (no_file, running(&[]), "cannot be written"),
         (bench(), running(&[("y", "on")]), "has no patch `y`"),
         (bench(), running(&[("x", "maybe")]), "has no level `maybe`"),
-        (bench(), running(&[("source", "off")]), "no variable or flag that a restart could set"),
+        (bench(), running(&[("source", "off")]), "has no gate, so that no restart could switch it"),
     ] {
         let failure = bench.plan(&wish).await.unwrap_err();
         assert!(failure.message.contains(expect), "{}", failure.message);

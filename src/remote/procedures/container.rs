@@ -64,7 +64,11 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
         }
         return Ok(());
     }
-    let asks = if purpose == Purpose::Restore { Vec::new() } else { steps.differing(plan.asks(&levels)) };
+    let asks = if purpose == Purpose::Restore {
+        Vec::new()
+    } else {
+        steps.differing(plan.asks(&levels, &crate::truth::declared::Declared::default())?.0)
+    };
     let next = if asks.is_empty() { facts.own.name.clone() } else { format!("{}{COPY}{}", facts.own.name, plan.tag) };
     if !asks.is_empty() {
         plan.steps.push(steps.copy(&next, &asks)?);

@@ -18,6 +18,7 @@ use crate::remote::probe::types::Probe;
 use crate::remote::probe::{self, Ask, container, files};
 use crate::remote::proc::{Environ, Unknown};
 use crate::remote::script::{self, Override};
+use crate::remote::source::{self, look::Source};
 use crate::truth::declared::{Declared, Text};
 use crate::truth::service;
 
@@ -41,6 +42,8 @@ pub(super) struct World {
     pub(super) current: BTreeMap<String, String>,
     /// Levels that the target's own files give by themselves, as far as they tell.
     pub(super) own_levels: BTreeMap<String, String>,
+    /// The source of the patches that it alone switches; `None` where there is no such patch.
+    pub(super) source: Option<Source>,
     /// The launch script; `None` where another manager starts the target.
     pub(super) launch: Option<Launch>,
 }
@@ -56,6 +59,8 @@ impl World {
 /// A launch script.
 pub(super) struct Launch {
     pub(super) text: String,
+    /// What it declares.
+    pub(super) declared: Declared,
     /// What a start must change in its environment so that the script finds what it found before.
     pub(super) environment: Difference,
 }
@@ -144,8 +149,10 @@ pub(super) async fn look(
         running: None,
         current: BTreeMap::new(),
         own_levels: BTreeMap::new(),
+        source: None,
         launch: None,
     };
+    world.source = source::look::look(machine, target, patches, &world.ground.folder, &ctx.cancel).await;
     if let Some(script) = &script {
         look_at_script(&mut world, script, patches)?;
     } else {
@@ -153,7 +160,10 @@ pub(super) async fn look(
         world.running = probe::owner::running(&world.probe, &target.name, port, &marks)?;
     }
     if let Some(running) = &world.running {
-        let read = service::levels(&world.probe, running.key.pid, patches);
+        let mut read = service::levels(&world.probe, running.key.pid, patches);
+        if let Some(source) = &world.source {
+            source.settle(&mut read);
+        }
         world.current = read.into_iter().filter_map(|(patch, reading)| Some((patch, reading.level.ok()?))).collect();
     }
     Ok(world)
@@ -170,7 +180,7 @@ fn look_at_script(world: &mut World, path: &str, patches: &[&Patch]) -> Result<(
     }
     let environment = environment_of(world, &declared, path)?;
     world.own_levels = declared_levels(patches, &declared, &environment, world.ground.environ.as_ref().ok());
-    world.launch = Some(Launch { text, environment });
+    world.launch = Some(Launch { text, declared, environment });
     Ok(())
 }
 

@@ -1,11 +1,12 @@
 //! Plans a change of one target against its host as it is now, as plain data.
 //!
-//! Reads only. `look` reads the host, `script`, `systemd` and `container` make the steps of their managers. Running the plan is
-//! `remote::execute`.
+//! Reads only. `look` reads the host, `script`, `systemd` and `container` make the steps of their managers, `source` those
+//! that copy a package without a patch. Running the plan is `remote::execute`.
 
 mod container;
 mod look;
 mod script;
+mod source;
 mod systemd;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use crate::engine::job::JobContext;
 use crate::engine::procedure::{
     Action, BootExpectation, Failure, Lease, Load, Procedure, ProcessKey, Purpose, Readback, Step,
 };
+use crate::remote::source::look::Source;
 use crate::serving::load;
 use crate::truth::declared::Declared;
 use crate::truth::service;
@@ -270,7 +272,8 @@ impl Plan<'_> {
     }
 
     /// Levels wanted: those of the target's own files, those that the server has unless it is put back, and the wish.
-    fn levels(&self, own: BTreeMap<String, String>) -> Levels {
+    fn levels(&self, mut own: BTreeMap<String, String>) -> Levels {
+        own.extend(self.world.source.iter().flat_map(Source::levels));
         let mut wanted = own.clone();
         if !matches!(self.wish.kind, ChangeWish::Original) {
             wanted.extend(self.world.current.iter().map(|(p, l)| (p.clone(), l.clone())));
@@ -279,7 +282,9 @@ impl Plan<'_> {
         Levels { wanted, own }
     }
 
-    fn asks(&self, levels: &Levels) -> Vec<Ask> {
+    /// What the server must be started with. Where patches are taken out of its source, the step that copies it comes
+    /// with that, before whatever leads the server to the copy.
+    fn asks(&mut self, levels: &Levels, declared: &Declared) -> Result<(Vec<Ask>, Option<Step>), Failure> {
         let current = self.world.running.as_ref().map(|_| &self.world.current);
         let kept = if matches!(self.wish.kind, ChangeWish::Original) { None } else { current };
         let mut asks = asks(&self.wish.patches, &levels.wanted, &levels.own, &self.wish.wished, kept);
@@ -287,7 +292,10 @@ impl Plan<'_> {
             let switch = service::KEEPS_ENVIRONMENT.to_owned();
             asks.push(Ask { switch, value: Some("1".into()), takes_value: true });
         }
-        asks
+        let Some(copy) = source::copy(self, levels, declared)? else { return Ok((asks, None)) };
+        asks.extend(copy.asks);
+        self.notes.extend(copy.notes);
+        Ok((asks, Some(copy.step)))
     }
 
     /// Whether the target runs as its own files say and nothing of ours stands on its host: a restart would cost time and
@@ -295,7 +303,8 @@ impl Plan<'_> {
     fn nothing_to_restore(&self) -> bool {
         let World { ground, running, current, .. } = self.world;
         let as_written = self.own_levels.iter().all(|(patch, level)| current.get(patch) == Some(level));
-        running.is_some() && as_written && ground.lease == Found::Nobody && ground.overrides.is_empty()
+        let nothing_of_ours = ground.overrides.is_empty() && ground.trees.is_empty();
+        running.is_some() && as_written && ground.lease == Found::Nobody && nothing_of_ours
     }
 
     /// Takes the lease, which holds the way back, before anything else.
@@ -359,7 +368,7 @@ impl Plan<'_> {
             let level = levels.get(&patch.id)?;
             let value = match patch.gate.levels()?.get(level)? {
                 LevelValue::Set(value) => Some(value.clone()),
-                LevelValue::Unset => None,
+                LevelValue::Unset | LevelValue::In | LevelValue::Out => None,
             };
             let switch = patch.gate.switch_name().to_owned();
             Some(Readback { patch: patch.id.clone(), level: level.clone(), switch, value })
@@ -451,8 +460,9 @@ fn check_wish(patches: &[&Patch], wished: &BTreeMap<String, String>, target: &st
             return Err(Failure::new(format!("`{target}` has no patch `{id}`")));
         };
         let Some(levels) = patch.gate.levels() else {
-            return Err(Failure::new(format!("patch `{id}` has no variable or flag that a restart could set"))
-                .hint("give it a gate with levels, or take it out of the source by hand"));
+            return Err(Failure::new(format!("patch `{id}` has no gate, so that no restart could switch it")).hint(
+                "give it a variable (`patchbench patches guard`), or a diff to take out: `gate = { reverse = \"…\" }`",
+            ));
         };
         if !levels.contains_key(level) {
             let names: Vec<&str> = levels.keys().map(String::as_str).collect();
@@ -481,7 +491,8 @@ fn asks(
         let value = match known.get(level) {
             Some(LevelValue::Set(value)) => Some(value.clone()),
             Some(LevelValue::Unset) => None,
-            None => continue,
+            // The source is no switch of the command; see `source`.
+            Some(LevelValue::In | LevelValue::Out) | None => continue,
         };
         let takes_value = levels::takes_value(known);
         out.push(Ask { switch: patch.gate.switch_name().to_owned(), value, takes_value });

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::look::{Launch, World};
-use super::{Levels, Means, Plan, shell, write_override};
+use super::{Levels, Means, Plan, shell, source, write_override};
 use crate::engine::procedure::{Action, BootExpectation, Failure, ProcessKey, Purpose, Step};
 use crate::remote::environment::Difference;
 use crate::remote::ground::LogPlace;
@@ -11,6 +11,7 @@ use crate::remote::probe::owner::Own;
 use crate::remote::proc::Unknown;
 use crate::remote::script;
 use crate::remote::shell_text;
+use crate::remote::source::tree;
 use crate::truth::declared::Declared;
 
 /// Makes the steps.
@@ -52,8 +53,10 @@ pub(super) fn plan(plan: &mut Plan<'_>, script: &str, log: &str, means: &Means) 
     check_log(log, &world.ground.log)?;
     check_environment(&launch.environment)?;
     let levels = plan.levels(world.own_levels.clone());
-    let made = script::make_override(&launch.text, script, &plan.asks(&levels), Some(world.port))?;
+    let (asks, copy) = plan.asks(&levels, &launch.declared)?;
+    let made = script::make_override(&launch.text, script, &asks, Some(world.port))?;
     plan.take_lease(&means.owner, &steps.restore()?)?;
+    plan.steps.extend(copy);
     let file = world.override_file(&made);
     if made.changes {
         plan.steps.push(write_override(world, &made, script, &launch.text, "")?);
@@ -69,6 +72,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, script: &str, log: &str, means: &Means) 
         if let Some(step) = steps.retire()? {
             plan.steps.push(step);
         }
+        let away = source::take_away(plan)?;
+        plan.steps.extend(away);
         let tidy = steps.tidy(&plan.tag)?;
         plan.steps.push(tidy);
         plan.give_lease_back()?;
@@ -107,7 +112,7 @@ impl Steps<'_> {
         shell_text::put_back(
             &format!("{folder}/jobs/{stem}-"),
             &format!("{}-", runs(self.world)),
-            &format!("{folder}/{stem}-"),
+            (&format!("{folder}/{stem}-"), &tree::prefix(folder, stem)),
             again.as_ref().map(|(key, start)| (*key, start.as_str())),
         )
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::look::{World, levels_given};
-use super::{Means, Plan, check_port, gives, is_bash, shell, write_override};
+use super::{Means, Plan, check_port, gives, is_bash, shell, source, write_override};
 use crate::engine::effect::ChangeWish;
 use crate::engine::procedure::{Action, BootExpectation, Failure, Purpose, Step, UnitExpectation};
 use crate::redact;
@@ -14,6 +14,7 @@ use crate::remote::probe::files;
 use crate::remote::probe::types::{Probe, Unit};
 use crate::remote::proc::Unknown;
 use crate::remote::script::{self, Ask, Override};
+use crate::remote::source::tree;
 use crate::remote::{shell_text, unit_text};
 use crate::truth::declared::systemd::{self, UnitFacts};
 use crate::truth::declared::{Declared, Text, chain};
@@ -105,7 +106,9 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
         }
         return Ok(());
     }
-    let asks = if purpose == Purpose::Restore { Vec::new() } else { plan.asks(&levels) };
+    let (asks, copy) =
+        if purpose == Purpose::Restore { (Vec::new(), None) } else { plan.asks(&levels, &original.declared)? };
+    plan.steps.extend(copy);
     let made = match &original.wrapper {
         Some((path, text)) => Some(script::make_override(text, path, &asks, Some(world.port))?).filter(|m| m.changes),
         None => None,
@@ -122,6 +125,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     plan.steps.push(restart);
     plan.prove(steps.expect(plan, unit.invocation.clone(), &levels.wanted));
     if purpose == Purpose::Restore {
+        let away = source::take_away(plan)?;
+        plan.steps.extend(away);
         plan.steps.push(steps.tidy()?);
         plan.give_lease_back()?;
     }
@@ -246,7 +251,8 @@ impl Steps<'_> {
             (true, None) => unit_text::Before::Changed,
         };
         let jobs = format!("{}/jobs/{}-", self.world.ground.folder, self.world.stem);
-        unit_text::put_back(self.name, &self.file(), &jobs, &self.overrides(), &state)
+        let trees = tree::prefix(&self.world.ground.folder, &self.world.stem);
+        unit_text::put_back(self.name, &self.file(), &jobs, (&self.overrides(), &trees), &state)
     }
 
     /// The text of the drop-in that gives what is asked for; `None` where the unit's own files do.

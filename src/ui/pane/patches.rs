@@ -313,6 +313,8 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             LevelValue::Set(v) if v.is_empty() => format!("{name}: given"),
             LevelValue::Set(v) => format!("{name}: {v}"),
             LevelValue::Unset => format!("{name}: absent"),
+            LevelValue::In => format!("{name}: in the source"),
+            LevelValue::Out => format!("{name}: taken out of a copy"),
         });
         format!("  ({})", words.collect::<Vec<_>>().join(", "))
     });

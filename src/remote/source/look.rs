@@ -1,0 +1,235 @@
+//! Asks the host of a target how its checkout stands to the diffs of its patches; changes nothing.
+
+use std::collections::BTreeMap;
+
+use tokio_util::sync::CancellationToken;
+
+use super::reversal::{self, Reversal};
+use super::text::Sources;
+use super::{SEARCH_PATH, tree};
+use crate::case::{Gate, Manager, Patch, Target};
+use crate::engine::procedure::Failure;
+use crate::remote::levels::LevelReading;
+use crate::remote::machine::{Machine, ShellFailure};
+use crate::remote::proc::Unknown;
+use crate::untrusted::Untrusted;
+
+/// The level of a patch whose diff the source has.
+pub(crate) const IN: &str = "on";
+/// The level of a patch whose diff is taken out.
+pub(crate) const OUT: &str = "off";
+/// Seconds that a host may take to read a checkout.
+const TIME_S: f64 = 60.0;
+
+/// How a checkout stands to a diff.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// It has it.
+    Has,
+    /// It is as if it had been taken out.
+    Lacks,
+}
+
+/// What was read of a target's source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source {
+    /// The checkout.
+    pub(crate) checkout: String,
+    /// The diffs, in the order of the case.
+    pub(crate) reversals: Vec<Reversal>,
+    /// How the checkout stands to each patch.
+    pub(crate) held: BTreeMap<String, Result<Held, Failure>>,
+    /// Each package as one hash, in the order of their names, with the number of its files.
+    pub(crate) listings: BTreeMap<reversal::Package, (String, u64)>,
+    /// Size of the packages, in KiB.
+    pub(crate) kib: u64,
+    /// What is free where a copy would lie, in KiB; `None` where the host does not tell.
+    pub(crate) free_kib: Option<u64>,
+}
+
+/// The patches of a target that its source alone switches.
+pub(crate) fn of_source<'p>(patches: &[&'p Patch]) -> Vec<&'p Patch> {
+    patches.iter().copied().filter(|p| matches!(p.gate, Gate::Reverse { .. })).collect()
+}
+
+/// Why the source of a target cannot be switched, as the case alone tells; `None` where it can be tried.
+pub(crate) fn obstacle(target: &Target) -> Option<Failure> {
+    if matches!(target.manager, Manager::Docker { .. }) {
+        return Some(
+            Failure::new(format!("`{}` runs in a container, whose source is not switched", target.name))
+                .hint("build an image without the patch, or give the patch a variable: `patchbench patches guard`"),
+        );
+    }
+    if target.checkout.is_none() {
+        return Some(
+            Failure::new(format!("the case names no `checkout` of `{}`", target.name))
+                .hint("add `checkout = \"…\"`, the folder on its host that the server imports from"),
+        );
+    }
+    None
+}
+
+/// Reads the source of a target; `None` where no patch of it is switched there. `folder` is where copies would lie.
+pub(crate) async fn look(
+    machine: &Machine,
+    target: &Target,
+    patches: &[&Patch],
+    folder: &str,
+    cancel: &CancellationToken,
+) -> Option<Source> {
+    let patches = of_source(patches);
+    if patches.is_empty() {
+        return None;
+    }
+    let mut source = Source { checkout: target.checkout.clone().unwrap_or_default(), ..Source::default() };
+    let all = |failure: &Failure| patches.iter().map(|p| (p.id.clone(), Err(failure.clone()))).collect();
+    if let Some(failure) = obstacle(target) {
+        return Some(Source { held: all(&failure), ..source });
+    }
+    for patch in &patches {
+        let Gate::Reverse { diff } = &patch.gate else { continue };
+        match reversal::read(&patch.id, diff) {
+            Ok(read) => source.reversals.push(read),
+            Err(failure) => drop(source.held.insert(patch.id.clone(), Err(failure))),
+        }
+    }
+    if source.reversals.is_empty() {
+        return Some(source);
+    }
+    let asked = async {
+        let text = source.sources(|_| true).text(|s| s.look(folder))?;
+        let end = machine.read(&text, TIME_S, cancel).await.map_err(ShellFailure::failure)?;
+        if !end.ok() {
+            let said = Untrusted::from(end.last_line()).visible(200);
+            return Err(Failure::new(format!("the checkout `{}` cannot be read: {said}", source.checkout)));
+        }
+        Ok(end.out)
+    };
+    match asked.await {
+        Ok(said) => take(&mut source, &said, &target.host),
+        Err(failure) => {
+            for reversal in &source.reversals {
+                source.held.insert(reversal.patch.clone(), Err(failure.clone()));
+            }
+        }
+    }
+    Some(source)
+}
+
+/// Some of the diffs of a source.
+pub(crate) struct Chosen<'s> {
+    checkout: &'s str,
+    reversals: Vec<&'s Reversal>,
+}
+
+impl Chosen<'_> {
+    /// A text about them.
+    pub(crate) fn text<T>(&self, of: impl FnOnce(&Sources<'_>) -> T) -> T {
+        of(&Sources { checkout: self.checkout, reversals: &self.reversals })
+    }
+
+    /// The diffs.
+    pub(crate) fn reversals(&self) -> &[&Reversal] {
+        &self.reversals
+    }
+}
+
+impl Source {
+    /// The diffs of these patches.
+    pub(crate) fn sources(&self, wanted: impl Fn(&str) -> bool) -> Chosen<'_> {
+        Chosen { checkout: &self.checkout, reversals: self.reversals.iter().filter(|r| wanted(&r.patch)).collect() }
+    }
+
+    /// The levels that the checkout itself gives, as far as they are known.
+    pub(crate) fn levels(&self) -> impl Iterator<Item = (String, String)> {
+        let level = |held: Held| match held {
+            Held::Has => IN,
+            Held::Lacks => OUT,
+        };
+        self.held.iter().filter_map(move |(id, held)| Some((id.clone(), level(*held.as_ref().ok()?).to_owned())))
+    }
+
+    /// Settles the level of a patch that a process's search path leaves to the checkout.
+    pub(crate) fn settle(&self, readings: &mut BTreeMap<String, LevelReading>) {
+        for (id, reading) in readings {
+            let Some(held) = self.held.get(id).filter(|_| reading.level.as_ref().is_err_and(left_to_checkout)) else {
+                continue;
+            };
+            reading.source = format!("{}, and `git apply --check` in {}", reading.source, self.checkout);
+            reading.level = match held {
+                Ok(Held::Has) => Ok(IN.to_owned()),
+                Ok(Held::Lacks) => Ok(OUT.to_owned()),
+                Err(failure) => Err(Unknown(failure.message.clone())),
+            };
+        }
+    }
+}
+
+/// Why a search path alone does not tell a level.
+pub(super) const LEFT: &str = "the process imports the checkout as it is";
+
+/// The level of a patch that the source switches, as a process's search path tells it; a path without a copy of ours
+/// leaves it to the checkout, see [`Source::settle`].
+pub(crate) fn of_search_path(patch: &str, value: Option<&str>) -> (Result<String, Unknown>, String) {
+    match value.and_then(tree::of_search_path) {
+        Some(tree) if tree.without.contains(patch) => {
+            (Ok(OUT.to_owned()), format!("{SEARCH_PATH} begins with {}", tree.path))
+        }
+        Some(tree) => (Err(Unknown(LEFT.to_owned())), format!("{} has it", tree.path)),
+        None => (Err(Unknown(LEFT.to_owned())), format!("{SEARCH_PATH} names no copy without a patch")),
+    }
+}
+
+fn left_to_checkout(unknown: &Unknown) -> bool {
+    unknown.0 == LEFT
+}
+
+fn take(source: &mut Source, said: &str, host: &str) {
+    let packages: Vec<_> = source.reversals.iter().map(|r| r.package.clone()).collect();
+    let mut packages: std::collections::VecDeque<_> =
+        packages.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let mut why = Failure::new(format!("the answer of `{host}` about `{}` broke off", source.checkout));
+    for line in said.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["no-git", ..] => {
+                why = Failure::new(format!("`git` is not on `{host}`, so that no diff can be taken out there"))
+                    .hint("install git there, or switch the patch by hand");
+            }
+            ["no-package", ..] => {
+                let path = Untrusted::from(line.trim_start_matches("no-package ")).visible(200);
+                why = Failure::new(format!("`{path}` is no folder on `{host}`"))
+                    .hint("correct the target's `checkout`, or the paths in the diff");
+            }
+            ["free", kib] => source.free_kib = kib.parse().ok(),
+            ["kib", kib] => source.kib += kib.parse().unwrap_or(0),
+            ["listing", hash, count] => {
+                if let Some(package) = packages.pop_front() {
+                    source.listings.insert(package, (hash.to_owned(), count.parse().unwrap_or(0)));
+                }
+            }
+            ["patch", at, held, ..] => {
+                let Some(reversal) = at.parse().ok().and_then(|at: usize| source.reversals.get(at)) else { continue };
+                let held = match held {
+                    "has" => Ok(Held::Has),
+                    "lacks" => Ok(Held::Lacks),
+                    _ => {
+                        let git = Untrusted::from(words.get(3).copied().unwrap_or_default()).visible(200);
+                        Err(Failure::new(format!(
+                            "the diff of `{}` can be neither taken out of `{}` nor put in: {git}",
+                            reversal.patch, source.checkout
+                        ))
+                        .hint(
+                            "make the diff anew from the checkout as it is: `patchbench patches import … --diffs DIR`",
+                        ))
+                    }
+                };
+                source.held.insert(reversal.patch.clone(), held);
+            }
+            _ => {}
+        }
+    }
+    for reversal in &source.reversals {
+        source.held.entry(reversal.patch.clone()).or_insert_with(|| Err(why.clone()));
+    }
+}
