@@ -8,6 +8,7 @@ pub mod diff;
 pub mod facts;
 pub mod gates;
 pub mod import;
+pub mod installed;
 pub mod inventory;
 pub mod language;
 pub mod of_state;

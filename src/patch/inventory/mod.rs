@@ -8,6 +8,7 @@ mod cases_tests;
 mod group;
 mod id;
 mod piece;
+mod record;
 mod regroup;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use super::types::Entry;
 pub use build::entry;
 pub use group::{Group, Part, groups};
 pub use piece::piece;
+pub use record::of_record;
 pub use regroup::{By, Regroup, merge, split};
 
 /// Everything that a diff tells.
