@@ -12,13 +12,21 @@ pub fn piece(text: &[u8], diff: &Diff, group: &Group) -> Vec<u8> {
     files.dedup();
     let mut out = Vec::new();
     for file in files {
-        let hunks = group.parts.iter().filter(|part| part.file == file).filter_map(|part: &Part| part.hunk);
-        let owners = std::iter::once(Owner::File(file)).chain(hunks.map(|hunk| Owner::Hunk { file, hunk }));
-        for owner in owners {
-            for run in diff.owners.iter().filter(|run| run.owner == owner) {
-                let (first, last) = (run.first as usize - 1, (run.last as usize).min(lines.len()));
-                out.extend(lines.get(first..last).unwrap_or_default().iter().flat_map(|line| *line));
-            }
+        let hunks: Vec<usize> = group.parts.iter().filter(|p| p.file == file).filter_map(|p: &Part| p.hunk).collect();
+        let mut behind_header = false;
+        for run in &diff.owners {
+            let taken = match run.owner {
+                // What stands between two commits of a log is counted to the file before it, and is none of its header.
+                Owner::File(of) => of == file && !behind_header,
+                Owner::Hunk { file: of, hunk } => {
+                    behind_header |= of == file;
+                    of == file && hunks.contains(&hunk)
+                }
+                Owner::Commit(_) | Owner::Remark(_) => false,
+            };
+            let (first, last) = (run.first as usize - 1, (run.last as usize).min(lines.len()));
+            let run = lines.get(first..last).filter(|_| taken).unwrap_or_default();
+            out.extend(run.iter().flat_map(|line| *line));
         }
         // The last line of a text may lack its end.
         if out.last().is_some_and(|b| *b != b'\n') {
@@ -56,6 +64,20 @@ diff --git a/b.py b/b.py
 @@ -1 +1 @@
 -x = 1
 +x = 2";
+
+    #[test]
+    fn a_blank_line_between_two_commits_stood_before_the_hunk_and_no_git_applied_it() {
+        let (first, second) = TEXT.split_at(TEXT.find("diff --git a/b.py").unwrap());
+        let head = |hash: &str| format!("commit {}\nAuthor: A <a@b>\nDate:   x\n\n    One\n\n", hash.repeat(40));
+        let text = format!("{}{first}\n{}{second}", head("a"), head("b"));
+        let diff = read_bytes(text.as_bytes());
+        let all = take(&diff, &BTreeMap::new());
+        let pieces: Vec<Vec<u8>> = all.groups.iter().map(|group| piece(text.as_bytes(), &diff, group)).collect();
+        assert_eq!(
+            pieces.iter().map(|p| String::from_utf8_lossy(p)).collect::<Vec<_>>(),
+            [first, &format!("{second}\n")]
+        );
+    }
 
     #[test]
     fn pieces_are_diffs_that_read_as_the_patches_they_were_taken_from() {
