@@ -13,6 +13,7 @@ pub mod doctor;
 pub mod exit;
 #[cfg(test)]
 pub(crate) mod fixture;
+pub mod guard;
 pub mod init;
 pub mod isolate;
 pub mod json;
@@ -195,6 +196,7 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
         Command::Patches(args) => match (&args.case, &args.action) {
             (Some(case), None) => connect::patches::table(context, case, args.session)?,
             (_, Some(PatchesAction::Import(args))) => connect::patches::import(context, args)?,
+            (_, Some(PatchesAction::Guard(args))) => connect::guard::guard(args)?,
             (_, Some(PatchesAction::Explain { id, case, session })) => {
                 connect::patches::explain(context, id, case.as_deref(), session.as_deref())?
             }

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::JsonForm;
 use crate::cli::exit::Status;
+use crate::cli::guard::GuardReport;
 use crate::cli::json::Report as _;
 use crate::cli::shell::TextReport;
 use crate::cli::style::Style;
@@ -21,6 +22,8 @@ pub fn answer(answer: &Answer, json: Option<JsonForm>, style: Style) -> Status {
         "" => Ok(()),
         // A text that the program wrote itself, such as a completion script, is printed as it is.
         own if answer.name == TextReport::NAME => stdout_line(own),
+        // A diff that goes into a file or a program is what it says, byte for byte.
+        own if answer.name == GuardReport::NAME && !io::stdout().is_terminal() => stdout_line(own),
         text => stdout_line(&style.safe(text)),
     };
     for diagnostic in &answer.diagnostics {

@@ -181,8 +181,15 @@ pub enum ImportForm {
     Case,
 }
 
-/// Answers `patches import SOURCE`.
-pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&Path>, style: Style) -> Answer {
+/// Answers `patches import SOURCE`. `diffs`: the path of the diff that was written of a patch, by its id.
+pub fn imported(
+    state: &State,
+    source: &str,
+    form: ImportForm,
+    diffs: &BTreeMap<String, String>,
+    session: Option<&Path>,
+    style: Style,
+) -> Answer {
     let all: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
     let mut report = patches_report(state);
     // Imported entries come first, in their order.
@@ -190,7 +197,7 @@ pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&
     let imported: BTreeSet<&str> = known.iter().take(all.len()).map(|e| e.id.as_str()).collect();
     report.patches.retain(|row| imported.contains(row.id.as_str()));
     report.factors.clear();
-    let case_text = case_text(&all);
+    let case_text = case_text(&all, diffs);
     let text = match form {
         ImportForm::Table => text(&report, style),
         ImportForm::Case => case_text.clone(),

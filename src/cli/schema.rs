@@ -14,6 +14,7 @@ use crate::cli::demo::DemoReport;
 use crate::cli::diff::DiffReport;
 use crate::cli::doctor::DoctorReport;
 use crate::cli::exit::Status;
+use crate::cli::guard::GuardReport;
 use crate::cli::init::InitReport;
 use crate::cli::isolate::IsolateReport;
 use crate::cli::json::{self, ErrorCode, ErrorReport, Report, schema_of};
@@ -80,6 +81,7 @@ pub const ALL: &[Known] = &[
     known::<PatchesReport>(),
     known::<ImportReport>(),
     known::<ExplainReport>(),
+    known::<GuardReport>(),
     known::<RecallReport>(),
     known::<SchemasReport>(),
     known::<SessionList>(),

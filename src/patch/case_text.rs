@@ -9,12 +9,14 @@ use super::types::{Entry, GateDefault, GateRead, Place, Signal};
 use crate::case::{Gate, LevelValue};
 use crate::untrusted::visible_lines;
 
-/// The entries as text for a case file.
-pub fn case_text(entries: &[Entry]) -> String {
-    entries.iter().map(|entry| one(entry, entries)).collect::<Vec<_>>().join("\n")
+/// The entries as text for a case file. `diffs`: the path of a diff of its own by id; what no variable switches is
+/// switched by taking that out.
+pub fn case_text(entries: &[Entry], diffs: &BTreeMap<String, String>) -> String {
+    let diff = |entry: &Entry| diffs.get(&entry.id).map(String::as_str);
+    entries.iter().map(|entry| one(entry, entries, diff(entry))).collect::<Vec<_>>().join("\n")
 }
 
-fn one(entry: &Entry, all: &[Entry]) -> String {
+fn one(entry: &Entry, all: &[Entry], diff: Option<&str>) -> String {
     let mut out = "[[patch]]\n".to_owned();
     line(&mut out, "id", &quoted(&entry.id), None);
     line(&mut out, "title", &quoted(&entry.title), None);
@@ -27,7 +29,7 @@ fn one(entry: &Entry, all: &[Entry]) -> String {
         let why: Vec<String> = entry.phases.values().map(|f| f.value.clone()).collect();
         line(&mut out, "phases", &format!("[{}]", words.join(", ")), Some(&why.join("; ")));
     }
-    gate(&mut out, entry, all);
+    gate(&mut out, entry, all, diff);
     let changes: Vec<String> = changes(entry).iter().map(|(what, how)| format!("{what} = {}", quoted(how))).collect();
     if !changes.is_empty() {
         line(&mut out, "changes", &format!("{{ {} }}", changes.join(", ")), None);
@@ -62,7 +64,7 @@ pub fn gate_of(entry: &Entry, all: &[Entry]) -> Option<Gate> {
 }
 
 /// The gate of the only variable that the change reads; where there are several, a person must choose.
-fn gate(out: &mut String, entry: &Entry, all: &[Entry]) {
+fn gate(out: &mut String, entry: &Entry, all: &[Entry], diff: Option<&str>) {
     match &variables(entry)[..] {
         [name] => {
             let reads = reads(all, name);
@@ -81,7 +83,13 @@ fn gate(out: &mut String, entry: &Entry, all: &[Entry]) {
             line(out, "gate", &text, Some(&why));
             line(out, "suspect", "\"on\"", None);
         }
-        [] => line(out, "gate", "\"none\"", Some("no variable is read in what it changes")),
+        [] => match diff {
+            Some(diff) => {
+                let why = "no variable is read in what it changes, so the diff is taken out";
+                line(out, "gate", &format!("{{ reverse = {} }}", quoted(diff)), Some(why));
+            }
+            None => line(out, "gate", "\"none\"", Some("no variable is read in what it changes")),
+        },
         several => {
             let all = several.join(", ");
             line(out, "gate", "\"none\"", Some(&format!("TODO: which of {all} switches it, and which levels it has")));
@@ -175,7 +183,7 @@ mod tests {
     fn imported_patches_become_entries_that_a_case_reads() {
         let entries = imported(A38, None, "a.diff").entries;
         let target = "name = \"x\"\n[[target]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n";
-        let text = format!("{target}{}", case_text(&entries));
+        let text = format!("{target}{}", case_text(&entries, &BTreeMap::new()));
         let (case, remarks) = read(&text, "case.toml");
         let case = case.unwrap_or_else(|| panic!("{remarks:#?}\n{text}"));
         assert_eq!(case.patches.len(), entries.len(), "{remarks:#?}");
@@ -183,6 +191,22 @@ mod tests {
         assert_eq!(gates, ["SGLANG_SM120_TRITON_INDEXER", "SGLANG_SM120_MMA_FLASHMLA"]);
         let mhc = case.patches.iter().find(|p| p.changes.get("dtype").is_some_and(|d| d == "fp32 -> bf16"));
         assert!(mhc.is_some(), "{text}");
+    }
+
+    #[test]
+    fn what_no_variable_switches_is_switched_by_its_diff() {
+        let entries = imported(A38, None, "a.diff").entries;
+        let diffs = entries.iter().map(|e| (e.id.clone(), format!("d/{}.diff", e.id))).collect();
+        let target = "name = \"x\"\n[[target]]\nname = \"a\"\nurl = \"http://127.0.0.1:1\"\n";
+        let (case, remarks) = read(&format!("{target}{}", case_text(&entries, &diffs)), "case.toml");
+        let case = case.unwrap_or_else(|| panic!("{remarks:#?}"));
+        for (patch, entry) in case.patches.iter().zip(&entries) {
+            match variables(entry).len() {
+                0 => assert_eq!(patch.gate, Gate::Reverse { diff: format!("d/{}.diff", entry.id) }),
+                _ => assert!(!matches!(patch.gate, Gate::Reverse { .. }), "{}", patch.id),
+            }
+        }
+        assert!(case.patches.iter().any(|p| matches!(p.gate, Gate::Reverse { .. })));
     }
 
     #[test]
@@ -202,7 +226,7 @@ mod tests {
             let Some(Gate::Env { levels, .. }) = gate_of(entry, &entries) else { panic!() };
             assert_eq!((&levels["on"], &levels["off"]), (&LevelValue::Set("1".into()), &LevelValue::Unset));
         }
-        let text = case_text(&entries);
+        let text = case_text(&entries, &BTreeMap::new());
         assert_eq!(text.matches("on = \"1\", off = { unset = true }").count(), 2, "{text}");
         assert!(text.contains("CAUTION: a.py:1 says default \"1\"; CAUTION: it switches"), "{text}");
     }

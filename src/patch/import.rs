@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
 use super::diff::{self, Diff};
-use super::inventory;
+use super::inventory::{self, Inventory};
 use super::types::Entry;
 use crate::case::Case;
 use crate::engine::diagnostic::Diagnostic;
@@ -49,6 +50,14 @@ pub enum ImportFrom {
 }
 
 impl ImportFrom {
+    /// The folder of the files after the change, where the diff is not that of a checkout.
+    pub fn tree(&self) -> Option<&str> {
+        match self {
+            Self::File { tree, .. } => tree.as_deref(),
+            Self::Range { .. } => None,
+        }
+    }
+
     /// One line for people.
     pub fn spelling(&self) -> String {
         match self {
@@ -79,12 +88,8 @@ pub async fn read(
     ctx: &JobContext,
 ) -> Result<Imported, Failure> {
     ctx.progress(0, Some(2), "reading the diff");
-    let (bytes, tree) = match from {
-        ImportFrom::File { path, tree } => (file(Path::new(path))?, tree.clone()),
-        ImportFrom::Range { target, folder, range } => {
-            (log(hosts, case, target.as_deref(), folder.as_deref(), range, ctx).await?, None)
-        }
-    };
+    let bytes = bytes(hosts, case, from, &ctx.cancel).await?;
+    let tree = from.tree().map(str::to_owned);
     ctx.progress(1, Some(2), "reading what it changes");
     let name = from.spelling();
     let work = tokio::task::spawn_blocking(move || imported(&bytes, tree.as_deref(), &name));
@@ -94,11 +99,33 @@ pub async fn read(
     }
 }
 
+/// The text of the diff that changes are read from.
+///
+/// # Errors
+/// The file or checkout cannot be read, git refuses, or there is more than is read.
+pub async fn bytes(
+    hosts: &Hosts,
+    case: Option<&Case>,
+    from: &ImportFrom,
+    cancel: &CancellationToken,
+) -> Result<Vec<u8>, Failure> {
+    match from {
+        ImportFrom::File { path, .. } => file(Path::new(path)),
+        ImportFrom::Range { target, folder, range } => {
+            log(hosts, case, target.as_deref(), folder.as_deref(), range, cancel).await
+        }
+    }
+}
+
+/// Everything that a diff tells; `tree` is the folder of the files that it leads to.
+pub fn inventory_of(diff: &Diff, tree: Option<&str>) -> Inventory {
+    let texts = tree.map(|folder| texts(diff, Path::new(folder))).unwrap_or_default();
+    inventory::take(diff, &texts)
+}
+
 /// The patches of a diff; `tree` is the folder of the files that it leads to.
 pub fn imported(bytes: &[u8], tree: Option<&str>, name: &str) -> Imported {
-    let diff = diff::read_bytes(bytes);
-    let texts = tree.map(|folder| texts(&diff, Path::new(folder))).unwrap_or_default();
-    let taken = inventory::take(&diff, &texts);
+    let taken = inventory_of(&diff::read_bytes(bytes), tree);
     let remark = |r: &diff::Remark| {
         Diagnostic::warning("diff", Untrusted::from(r.text.as_str()).visible(300)).at(format!("{name}:{}", r.line))
     };
@@ -107,9 +134,13 @@ pub fn imported(bytes: &[u8], tree: Option<&str>, name: &str) -> Imported {
 
 /// The whole new files, as far as the tree has them.
 fn texts(diff: &Diff, folder: &Path) -> BTreeMap<String, String> {
-    let within = |path: &&str| Path::new(path).components().all(|c| matches!(c, std::path::Component::Normal(_)));
-    let paths = diff.files.iter().map(diff::FileDiff::path).filter(within);
+    let paths = diff.files.iter().map(diff::FileDiff::path).filter(|path| is_within(path));
     paths.filter_map(|path| Some((path.to_owned(), fs_err::read_to_string(folder.join(path)).ok()?))).collect()
+}
+
+/// Whether a path of a diff leads nowhere out of the folder that it is joined to.
+pub fn is_within(path: &str) -> bool {
+    Path::new(path).components().all(|c| matches!(c, std::path::Component::Normal(_)))
 }
 
 /// The bytes of a diff file.
@@ -148,7 +179,7 @@ async fn log(
     target: Option<&str>,
     folder: Option<&str>,
     range: &str,
-    ctx: &JobContext,
+    cancel: &CancellationToken,
 ) -> Result<Vec<u8>, Failure> {
     if !range.contains("..") {
         return Err(Failure::new(format!("`{range}` is neither a file nor a range of commits"))
@@ -178,7 +209,7 @@ async fn log(
     let here = if of.is_none() { absolute(&folder)? } else { folder.clone() };
     let limits = Limits { time: TIME, bytes: MOST_BYTES };
     let words = [here, range.to_owned()];
-    let output = host::run(hosts, &place, LOG, &words, &limits, &ctx.cancel).await.map_err(HostError::failure)?;
+    let output = host::run(hosts, &place, LOG, &words, &limits, cancel).await.map_err(HostError::failure)?;
     if output.out.len() >= MOST_BYTES {
         return Err(too_long());
     }

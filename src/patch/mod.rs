@@ -7,6 +7,7 @@ pub mod declared;
 pub mod diff;
 pub mod facts;
 pub mod gates;
+pub mod guard;
 pub mod import;
 pub mod installed;
 pub mod inventory;

@@ -415,3 +415,150 @@ fn a_host_without_certificates_could_not_speak_plain_http() {
     server.wait().unwrap();
     assert!(ready, "the server ended before it was ready");
 }
+
+const LOSS_BEFORE: &str = "\
+import torch
+
+
+class Model:
+    def forward(self, x):
+        y = x.float()
+        return self.proj(y)
+";
+
+const LOSS_AFTER: &str = "\
+import math
+
+import torch
+
+
+class Model:
+    def forward(self, x):
+        y = x.to(torch.bfloat16)
+        y = y * math.sqrt(2)
+        return self.proj(y)
+";
+
+/// A repository in `tree` with a commit for each text of `python/a.py`.
+fn repository(user: &User, texts: &[&str]) {
+    let git = |words: &[&str]| {
+        let mut command = std::process::Command::new("git");
+        command.args(["-c", "user.name=A", "-c", "user.email=a@example.invalid"]).args(words);
+        command.current_dir(user.home.path().join("tree")).env("HOME", user.home.path());
+        let output = command.env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap();
+        assert!(output.status.success(), "git {words:?}: {}", err(&output));
+    };
+    for (at, text) in texts.iter().enumerate() {
+        user.write("tree/python/a.py", text);
+        if at == 0 {
+            git(&["init", "-q"]);
+        }
+        git(&["add", "."]);
+        git(&["commit", "-q", "-m", ["base", "Lower the precision", "Add a word"][at]]);
+    }
+}
+
+/// The text of a file once git has applied a diff of this folder to the tree.
+fn applied(user: &User, words: &[&str], diff: &str) -> String {
+    let mut git = std::process::Command::new("git");
+    git.arg("apply").args(words).arg(user.home.path().join(diff)).current_dir(user.home.path().join("tree"));
+    let output = git.output().unwrap();
+    assert!(output.status.success(), "git apply {diff}: {}", err(&output));
+    fs_err::read_to_string(user.home.path().join("tree/python/a.py")).unwrap()
+}
+
+#[test]
+fn a_patch_of_a_range_is_put_under_a_variable_by_a_diff_that_git_applies() {
+    let user = User::new();
+    let last = format!("{LOSS_AFTER}\n\n# The end.\n");
+    repository(&user, &[LOSS_BEFORE, LOSS_AFTER, &last]);
+    let range = "HEAD~2..HEAD --checkout tree";
+    let import = check_json(&user, &format!("patches import {range}"), 0, "patches-import");
+    let id = import["entries"][0]["id"].as_str().unwrap();
+    let report = check_json(&user, &format!("patches guard {id} --of {range}"), 0, "patches-guard");
+    let variable = format!("PATCHBENCH_{}", id.to_uppercase().replace('-', "_"));
+    assert_eq!((report["variable"].as_str(), report["guards"].as_u64()), (Some(variable.as_str()), Some(1)));
+    let remark = "the import of `math` stays: nothing else had that name";
+    assert_eq!(report["remarks"], serde_json::json!([{ "place": "python/a.py:1", "text": remark }]));
+    let gate = format!("gate = {{ env = \"{variable}\", levels = {{ on = {{ unset = true }}, off = \"0\" }} }}");
+    assert!(report["case_text"].as_str().unwrap().contains(&gate), "{report}");
+    let printed = user.run(&format!("patches guard {id} --of {range} --variable P"));
+    assert_eq!(err(&printed), format!("warning: {remark} (python/a.py:1)\n"));
+    user.write("guard.diff", &out(&printed));
+    insta::assert_snapshot!(applied(&user, &[], "guard.diff"), @r#"
+    import os
+    import math
+
+    import torch
+
+
+    class Model:
+        def forward(self, x):
+            if os.environ.get("P", "1") == "1":
+                y = x.to(torch.bfloat16)
+                y = y * math.sqrt(2)
+            else:
+                y = x.float()
+            return self.proj(y)
+
+
+    # The end.
+    "#);
+}
+
+#[test]
+fn a_patch_that_no_variable_can_switch_is_refused_with_its_place() {
+    let user = User::new();
+    repository(&user, &[LOSS_BEFORE, &LOSS_BEFORE.replace("self, x)", "self, x, mask=None)")]);
+    let id = check_json(&user, "patches import HEAD~1..HEAD --checkout tree", 0, "patches-import")["entries"][0]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let guard = |rest: &str, status| {
+        let report = check_json(&user, &format!("patches guard {rest}"), status, "patches-guard");
+        assert!(report["diff"].is_null() && report["gate"].is_null(), "{report}");
+        report["error"].clone()
+    };
+    let error = guard(&format!("{id} --of HEAD~1..HEAD --checkout tree"), 3);
+    let message = format!(
+        "python/a.py:5: no variable can switch `{id}`: the patch changes how `forward` is defined, not only what it does"
+    );
+    assert_eq!((error["code"].as_str(), error["message"].as_str()), (Some("refused"), Some(message.as_str())));
+    let wrong = |rest: &str, expect: &str| {
+        let output = user.run(&format!("patches guard {rest}"));
+        assert_eq!((output.status.code(), err(&output).as_str()), (Some(2), expect));
+    };
+    wrong(
+        &format!("{id}x --of HEAD~1..HEAD --checkout tree"),
+        &format!("error: `HEAD~1..HEAD` holds no patch `{id}x`\nhint: did you mean `{id}`?\n"),
+    );
+    wrong(
+        &format!("{id} --of HEAD~1..HEAD --checkout tree --variable 1-2"),
+        "error: `1-2` can be no name of a variable\nhint: give `--variable NAME` of letters, digits and `_`\n",
+    );
+}
+
+#[test]
+fn each_imported_patch_is_written_as_a_diff_of_its_own_that_can_be_taken_out() {
+    let user = User::new();
+    let last = format!("{LOSS_AFTER}\n\n# The end.\n");
+    repository(&user, &[LOSS_BEFORE, LOSS_AFTER, &last]);
+    let line = "patches import HEAD~2..HEAD --checkout tree --toml";
+    assert!(!out(&user.run(line)).contains("reverse"));
+    let text = out(&user.run(&format!("{line} --diffs d")));
+    let diffs: Vec<&str> =
+        text.lines().filter_map(|l| l.strip_prefix("gate = { reverse = \"")?.split('"').next()).collect();
+    assert_eq!(diffs.len(), 2, "{text}");
+    assert_eq!(applied(&user, &["-R"], diffs[1]), LOSS_AFTER);
+    assert_eq!(applied(&user, &["-R"], diffs[0]), LOSS_BEFORE);
+    // The same again is nothing new; another content stays.
+    assert_eq!(out(&user.run(&format!("{line} --diffs d"))), text);
+    user.write(diffs[0], "mine\n");
+    let output = user.run(&format!("{line} --diffs d"));
+    assert_eq!(output.status.code(), Some(2));
+    let expect = format!(
+        "error: `{}` is there with another content, and no diff was written\nhint: name an empty folder with `--diffs DIR`\n",
+        diffs[0]
+    );
+    assert_eq!((err(&output), out(&output)), (expect, String::new()));
+}

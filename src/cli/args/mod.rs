@@ -262,6 +262,11 @@ pub struct PatchesArgs {
 pub enum PatchesAction {
     /// Turn a diff into patch entries
     Import(ImportArgs),
+    /// Print a diff that puts what a patch changes under one variable, for review; nothing is applied
+    ///
+    /// With the variable unset the patched statements run, as they do now; with `0`, those that stood there before.
+    /// Only Python is read. What a variable cannot switch is refused, with its place.
+    Guard(GuardArgs),
     /// Show the sum behind a risk, term by term
     Explain {
         /// Id of a patch or factor
@@ -292,6 +297,25 @@ pub struct ImportArgs {
     /// Print `[[patch]]` entries for a case file instead of the table
     #[arg(long)]
     pub toml: bool,
+    /// Write each patch into this folder as a diff of its own; with `--toml`, what no variable switches gets it as gate
+    #[arg(long, value_name = "DIR")]
+    pub diffs: Option<PathBuf>,
+}
+
+/// Arguments of `patches guard`.
+#[derive(Clone, Debug, Args)]
+pub struct GuardArgs {
+    /// Id of a patch, as `patches import` prints it
+    pub id: String,
+    /// The diff file that the patch is part of, or a range of commits, such as `upstream/main..HEAD`
+    #[arg(long, value_name = "DIFF|RANGE")]
+    pub of: String,
+    /// Folder that has the patched files; for a range, the checkout
+    #[arg(long, value_name = "FOLDER")]
+    pub checkout: PathBuf,
+    /// Variable that switches it; default: `PATCHBENCH_` and the id in capitals
+    #[arg(long, value_name = "NAME")]
+    pub variable: Option<String>,
 }
 
 /// Arguments of `recall`.
@@ -469,6 +493,8 @@ mod tests {
             "diff prefill decode",
             "patches case.toml",
             "patches import a.diff",
+            "patches import a.diff --toml --diffs d",
+            "patches guard a --of a.diff --checkout . --variable A",
             "patches explain mhc-bf16",
             "recall case.toml --suite long",
             "recall import curl.txt",

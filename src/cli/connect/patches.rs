@@ -1,8 +1,10 @@
 //! `patches CASE` and `patches explain`: opens a case or a session, and lets `cli::patches` say what is there.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::measure::{keep, with_case};
+use super::pieces;
 use super::run::{Keep, Run, block_on, finish, start_kept, supervise};
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::ImportArgs;
@@ -13,7 +15,6 @@ use crate::engine::command::Command;
 use crate::engine::drive;
 use crate::engine::runtime::EngineHandle;
 use crate::engine::state::State;
-use crate::patch::import::ImportFrom;
 use crate::patch::of_state;
 use crate::session::store;
 
@@ -31,16 +32,15 @@ pub fn table(context: &Context, path: &Path, session: bool) -> Result<Answer, Fa
 /// # Errors
 /// The diff or checkout cannot be read, the case is wrong, or the session cannot be written.
 pub fn import(context: &Context, args: &ImportArgs) -> Result<Answer, Failed> {
-    let is_file = args.target.is_none() && Path::new(&args.source).is_file();
-    let checkout = args.checkout.as_ref().map(|c| c.display().to_string());
-    let from = if is_file {
-        ImportFrom::File { path: args.source.clone(), tree: checkout }
-    } else {
-        ImportFrom::Range { target: args.target.clone(), folder: checkout, range: args.source.clone() }
+    let from = pieces::source(&args.source, args.target.as_deref(), args.checkout.as_deref());
+    let diffs = match &args.diffs {
+        Some(folder) => pieces::write(args, &from, folder)?,
+        None => BTreeMap::new(),
     };
     let form = if args.toml { ImportForm::Case } else { ImportForm::Table };
     let source = from.spelling();
-    let answer = |state: &State, _, dir: Option<&Path>| patches::imported(state, &source, form, dir, context.style);
+    let answer =
+        |state: &State, _, dir: Option<&Path>| patches::imported(state, &source, form, &diffs, dir, context.style);
     let work = async |handle: &mut EngineHandle, run: &Run| {
         drive::ask(handle, &run.actor, Command::ImportPatches { from: from.clone() }).await?;
         Ok(())

@@ -3,21 +3,34 @@
 //! Not responsible for whether it can be applied by itself: a hunk that leans on another patch's lines may not.
 
 use super::group::{Group, Part};
-use crate::patch::diff::{Diff, Owner};
+use crate::patch::diff::{Diff, Hunk, Owner, Side};
 
-/// The part of the text of a diff that a group is: of each of its files the header, then its hunks.
+/// The part of the text of a diff that a group is: of each of its files the header, then its hunks. Their old lines are
+/// counted as if the other hunks had never been, so that the piece can be taken out of the whole new file at the very
+/// place: git looks for a hunk that is reversed where its old lines are said to be.
 pub fn piece(text: &[u8], diff: &Diff, group: &Group) -> Vec<u8> {
     let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
     let mut files: Vec<usize> = group.parts.iter().map(|part| part.file).collect();
     files.dedup();
     let mut out = Vec::new();
     for file in files {
-        let hunks = group.parts.iter().filter(|part| part.file == file).filter_map(|part: &Part| part.hunk);
-        let owners = std::iter::once(Owner::File(file)).chain(hunks.map(|hunk| Owner::Hunk { file, hunk }));
-        for owner in owners {
-            for run in diff.owners.iter().filter(|run| run.owner == owner) {
-                let (first, last) = (run.first as usize - 1, (run.last as usize).min(lines.len()));
-                out.extend(lines.get(first..last).unwrap_or_default().iter().flat_map(|line| *line));
+        let hunks: Vec<usize> = group.parts.iter().filter(|p| p.file == file).filter_map(|p: &Part| p.hunk).collect();
+        let (mut behind_header, mut longer) = (false, 0);
+        for run in &diff.owners {
+            let (first, last) = (run.first as usize - 1, (run.last as usize).min(lines.len()));
+            let rows = lines.get(first..last).unwrap_or_default();
+            match run.owner {
+                // What stands between two commits of a log is counted to the file before it, and is none of its header.
+                Owner::File(of) if of == file && !behind_header => out.extend(rows.concat()),
+                Owner::Hunk { file: of, hunk: at } if of == file => {
+                    behind_header = true;
+                    let hunk = diff.files.get(file).and_then(|file| file.hunks.get(at)).filter(|_| hunks.contains(&at));
+                    let (Some(hunk), Some((head, body))) = (hunk, rows.split_first()) else { continue };
+                    out.extend(moved(head, hunk, longer));
+                    out.extend(body.concat());
+                    longer += count(hunk, Side::Added) - count(hunk, Side::Removed);
+                }
+                _ => {}
             }
         }
         // The last line of a text may lack its end.
@@ -26,6 +39,24 @@ pub fn piece(text: &[u8], diff: &Diff, group: &Group) -> Vec<u8> {
         }
     }
     out
+}
+
+fn count(hunk: &Hunk, side: Side) -> i64 {
+    hunk.lines.iter().filter(|line| line.side == side).count() as i64
+}
+
+/// The header of a hunk whose old lines begin where its new ones do, but for the lines by which the file is `longer`.
+fn moved(head: &[u8], hunk: &Hunk, longer: i64) -> Vec<u8> {
+    let context = count(hunk, Side::Context);
+    // A side without lines is said to begin at the line before it.
+    let first = |side| i64::from(context + count(hunk, side) > 0);
+    let start = i64::from(hunk.new_start) - first(Side::Added) - longer + first(Side::Removed);
+    let rest = head.strip_prefix(b"@@ -").map(|rest| rest.trim_ascii_start()).unwrap_or_default();
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match rest.get(digits..) {
+        Some(rest) if digits > 0 && start >= 0 => [format!("@@ -{start}").as_bytes(), rest].concat(),
+        _ => head.to_vec(),
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +87,44 @@ diff --git a/b.py b/b.py
 @@ -1 +1 @@
 -x = 1
 +x = 2";
+
+    #[test]
+    fn a_piece_was_taken_out_of_another_place_with_the_same_lines() {
+        let text = TEXT.replace("@@ -1,3 +1,3 @@", "@@ -1,3 +1,5 @@").replacen(
+            "+    return 2\n",
+            "+    a\n+    b\n+    c\n",
+            1,
+        );
+        let text = text.replace("@@ -10,3 +10,3 @@", "@@ -10,3 +12,3 @@");
+        let diff = read_bytes(text.as_bytes());
+        let all = take(&diff, &BTreeMap::new());
+        let heads: Vec<String> = all
+            .groups
+            .iter()
+            .flat_map(|group| {
+                let piece = String::from_utf8(piece(text.as_bytes(), &diff, group)).unwrap();
+                piece.lines().filter(|line| line.starts_with("@@")).map(str::to_owned).collect::<Vec<_>>()
+            })
+            .collect();
+        assert_eq!(heads, ["@@ -1,3 +1,5 @@ def one():", "@@ -12,3 +12,3 @@ def two():", "@@ -1 +1 @@"]);
+        // All of it together stays as it was.
+        let whole = Group { parts: all.groups.iter().flat_map(|g| g.parts.clone()).collect(), ..all.groups[0].clone() };
+        assert_eq!(String::from_utf8(piece(text.as_bytes(), &diff, &whole)).unwrap(), format!("{text}\n"));
+    }
+
+    #[test]
+    fn a_blank_line_between_two_commits_stood_before_the_hunk_and_no_git_applied_it() {
+        let (first, second) = TEXT.split_at(TEXT.find("diff --git a/b.py").unwrap());
+        let head = |hash: &str| format!("commit {}\nAuthor: A <a@b>\nDate:   x\n\n    One\n\n", hash.repeat(40));
+        let text = format!("{}{first}\n{}{second}", head("a"), head("b"));
+        let diff = read_bytes(text.as_bytes());
+        let all = take(&diff, &BTreeMap::new());
+        let pieces: Vec<Vec<u8>> = all.groups.iter().map(|group| piece(text.as_bytes(), &diff, group)).collect();
+        assert_eq!(
+            pieces.iter().map(|p| String::from_utf8_lossy(p)).collect::<Vec<_>>(),
+            [first, &format!("{second}\n")]
+        );
+    }
 
     #[test]
     fn pieces_are_diffs_that_read_as_the_patches_they_were_taken_from() {
