@@ -1,4 +1,4 @@
-//! `patchbench lab serve`, `lab scenarios` and `lab reveal`.
+//! `patchbench lab serve`, `lab install`, `lab scenarios` and `lab reveal`.
 //!
 //! What the lab is and how a deployment is sealed is `crate::lab`.
 
@@ -8,12 +8,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::answer::{Answer, Failed};
+use crate::cli::args::lab::InstallArgs;
 use crate::cli::exit::Status;
 use crate::cli::json::{ErrorCode, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, table};
 use crate::lab::ServeArgs;
-use crate::lab::scenario::{Rate, reveal as unseal};
+use crate::lab::install::{Installed, Sources, install_with};
+use crate::lab::scenario::{self, Rate, Scenario, reveal as unseal};
+use crate::lab::source::checkout;
 use crate::session::store;
 
 /// The scenarios of the lab, by name; what they hide is not said.
@@ -21,6 +24,21 @@ use crate::session::store;
 pub struct ScenariosReport {
     /// Names, in order.
     pub scenarios: Vec<String>,
+}
+
+/// A lab that was installed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct InstallReport {
+    /// Its folder.
+    pub folder: String,
+    /// The case file to open.
+    pub case: String,
+    /// A case of one server over the same deployment, where the deployment has several.
+    pub monolithic: Option<String>,
+    /// Base URL of the server that clients talk to, once it runs.
+    pub url: String,
+    /// The checkout whose arithmetic its servers run with; `null` is the program's own.
+    pub checkout: Option<String>,
 }
 
 /// The sealed answer of a deployment.
@@ -49,6 +67,10 @@ impl Report for ScenariosReport {
     const NAME: &'static str = "lab-scenarios";
 }
 
+impl Report for InstallReport {
+    const NAME: &'static str = "lab-install";
+}
+
 impl Report for RevealReport {
     const NAME: &'static str = "lab-reveal";
 }
@@ -65,6 +87,46 @@ pub fn serve(args: &ServeArgs) -> Result<(), Failed> {
             None => failed,
         }
     })
+}
+
+/// The scenario of that name.
+///
+/// # Errors
+/// There is none.
+pub fn scenario(name: &str) -> Result<Scenario, Failed> {
+    scenario::named(name).map_err(|e| {
+        let names: Vec<_> = scenario::names().collect();
+        Failed::usage(ErrorCode::Usage, e.to_string()).hint(format!("there are {}", names.join(", ")))
+    })
+}
+
+/// Answers `lab install`.
+///
+/// # Errors
+/// The scenario is not known, or the folder cannot be written.
+pub fn install(args: &InstallArgs) -> Result<Answer, Failed> {
+    let scenario = scenario(&args.scenario)?;
+    let exe = std::env::current_exe()?;
+    let sources = if args.source { Sources::Checkout } else { Sources::BuiltIn };
+    let made = install_with(sources, &args.folder, &scenario, args.seed, args.port, &exe)
+        .map_err(|e| Failed::world(ErrorCode::Io, e.to_string()))?;
+    Ok(installed(&made, sources))
+}
+
+fn installed(made: &Installed, sources: Sources) -> Answer {
+    let text = |path: &Path| path.display().to_string();
+    let report = InstallReport {
+        folder: text(&made.dir),
+        case: text(&made.case),
+        monolithic: made.monolithic.as_deref().map(text),
+        url: made.url.clone(),
+        checkout: (sources == Sources::Checkout).then(|| text(&made.dir.join(checkout::FOLDER))),
+    };
+    let mut lines = vec![format!("case      {}", report.case)];
+    lines.extend(report.monolithic.as_ref().map(|path| format!("          {path}")));
+    lines.extend(report.checkout.as_ref().map(|path| format!("checkout  {path}")));
+    lines.push(format!("server    {}, not started yet: `patchbench restart CASE TARGET` does that", report.url));
+    Answer::new(&report, Status::Done, lines.join("\n"))
 }
 
 /// Reads the sealed answer of a deployment; without one, that of the newest session that has a lab.

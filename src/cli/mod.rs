@@ -217,6 +217,7 @@ fn dispatch(cli: &Cli, context: &Context) -> Result<Option<Answer>, Failed> {
                 return Err(Failed::usage(ErrorCode::Usage, message).hint("leave `--json` out"));
             }
             LabAction::Serve(args) => return lab::serve(args).map(|()| None),
+            LabAction::Install(args) => lab::install(args)?,
             LabAction::Scenarios => lab::scenarios(crate::lab::scenario::names().map(str::to_owned).collect()),
             LabAction::Reveal { deployment } => lab::reveal(&lab::read(sessions, deployment.as_deref())?, style),
         },

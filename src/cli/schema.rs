@@ -19,7 +19,7 @@ use crate::cli::init::InitReport;
 use crate::cli::isolate::IsolateReport;
 use crate::cli::json::{self, ErrorCode, ErrorReport, Report, schema_of};
 use crate::cli::keys::{CommandsReport, KeysReport};
-use crate::cli::lab::{RevealReport, ScenariosReport};
+use crate::cli::lab::{InstallReport, RevealReport, ScenariosReport};
 use crate::cli::micro::MicroReports;
 use crate::cli::patches::{ExplainReport, ImportReport, PatchesReport};
 use crate::cli::recall::RecallReport;
@@ -75,6 +75,7 @@ pub const ALL: &[Known] = &[
     known::<PlanReport>(),
     known::<SimulateReport>(),
     known::<KeysReport>(),
+    known::<InstallReport>(),
     known::<RevealReport>(),
     known::<ScenariosReport>(),
     known::<MicroReports>(),

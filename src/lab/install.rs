@@ -1,6 +1,6 @@
 //! Installing a lab: launch scripts, case file, checkpoint and sealed deployment in one folder.
 //!
-//! Scripts and case depend on folder, ports and program only, never on the scenario, but for its shape.
+//! Scripts and case depend on folder, ports, program and sources only, never on the scenario, but for its shape.
 //! Not responsible for starting the servers; the case's script managers do that.
 
 use std::fmt::Write as _;
@@ -8,6 +8,17 @@ use std::path::{Path, PathBuf};
 
 use super::model::EMBEDDED;
 use super::scenario::{Scenario, SealError, Shape, seal};
+use super::source::checkout;
+
+/// Where the arithmetic of the servers comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sources {
+    /// The program alone.
+    #[default]
+    BuiltIn,
+    /// A checkout in the folder of the lab, with two patches that only a reversed diff takes out.
+    Checkout,
+}
 
 /// What an installation consists of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +51,9 @@ pub enum InstallError {
     /// A path that neither a script nor a case can hold.
     #[error("the path `{0}` is not UTF-8 or holds a control character, so no launch script can name it")]
     Path(String),
+    /// A path that no search path can hold.
+    #[error("the path `{0}` holds a colon, so `PYTHONPATH` cannot name it")]
+    SearchPath(String),
 }
 
 /// Writes a lab into `dir`, which is created; `exe` is the program that the launch scripts start.
@@ -50,31 +64,146 @@ pub enum InstallError {
 /// # Errors
 /// When a file cannot be written, or a path cannot be named in a script.
 pub fn install(dir: &Path, scenario: &Scenario, seed: u64, port: u16, exe: &Path) -> Result<Installed, InstallError> {
+    install_with(Sources::BuiltIn, dir, scenario, seed, port, exe)
+}
+
+/// The same as [`install`], with sources: a checkout stands in `checkout`, its diffs in `patches`.
+///
+/// # Errors
+/// As for [`install`].
+pub fn install_with(
+    sources: Sources,
+    dir: &Path,
+    scenario: &Scenario,
+    seed: u64,
+    port: u16,
+    exe: &Path,
+) -> Result<Installed, InstallError> {
     fs_err::create_dir_all(dir)?;
     let dir = fs_err::canonicalize(dir)?;
     let model = dir.join("model");
     fs_err::create_dir_all(&model)?;
     fs_err::write(model.join("model.safetensors"), EMBEDDED)?;
     let deployment = seal(scenario, seed, &dir)?;
+    let lab = Lab {
+        dir: &dir,
+        exe,
+        checkout: match sources {
+            Sources::BuiltIn => None,
+            Sources::Checkout if plain(&dir)?.contains(':') => {
+                return Err(InstallError::SearchPath(dir.display().to_string()));
+            }
+            Sources::Checkout => Some(checkout::write(&dir)?),
+        },
+    };
     let (servers, entry) = match scenario.shape {
         Shape::Monolithic => (vec![Server::monolithic(port)], "lab"),
         Shape::Disaggregated => (Server::disaggregated(port)?, "router"),
     };
     for server in &servers {
-        write_script(&dir, exe, server)?;
+        lab.write_script(server)?;
     }
     let case = dir.join("case.toml");
-    fs_err::write(&case, case_text(&dir, entry, &servers)?)?;
+    fs_err::write(&case, lab.case_text(entry, &servers)?)?;
     let mut monolithic = None;
     if scenario.shape == Shape::Disaggregated {
         let alone = Server::monolithic(free_ports::<1>()?[0]);
-        write_script(&dir, exe, &alone)?;
+        lab.write_script(&alone)?;
         let path = dir.join("monolithic.toml");
-        fs_err::write(&path, case_text(&dir, "lab", std::slice::from_ref(&alone))?)?;
+        fs_err::write(&path, lab.case_text("lab", std::slice::from_ref(&alone))?)?;
         monolithic = Some(path);
     }
     let (script, log) = (servers[0].script(&dir), servers[0].log(&dir));
     Ok(Installed { url: format!("http://127.0.0.1:{port}"), dir, case, script, log, deployment, monolithic })
+}
+
+/// What all servers of a lab share.
+struct Lab<'a> {
+    dir: &'a Path,
+    exe: &'a Path,
+    /// The checkout whose arithmetic they run with.
+    checkout: Option<PathBuf>,
+}
+
+impl Lab<'_> {
+    fn write_script(&self, server: &Server) -> Result<(), InstallError> {
+        let path = server.script(self.dir);
+        fs_err::write(&path, self.script_text(server)?)?;
+        Ok(make_executable(&path)?)
+    }
+
+    fn script_text(&self, server: &Server) -> Result<String, InstallError> {
+        let exe = bash_quoted(self.exe)?;
+        let Server { part, port, .. } = server;
+        if server.role == "router" {
+            return Ok(format!(
+                "#!/bin/bash\n\
+                 # lab router\n\
+                 set -e\n\
+                 exec {exe} lab serve \\\n\
+                 \x20 {part}--host 127.0.0.1 --port {port}\n"
+            ));
+        }
+        let deployment = bash_quoted(&self.dir.join("lab.deployment"))?;
+        let model = bash_quoted(&self.dir.join("model"))?;
+        let search_path = match &self.checkout {
+            Some(checkout) => format!("export PYTHONPATH={}\n", bash_quoted(&checkout.join(checkout::SEARCHED))?),
+            None => String::new(),
+        };
+        Ok(format!(
+            "#!/bin/bash\n\
+             # lab server, CPU\n\
+             set -e\n\
+             export SGLANG_SM120_MMA_FLASHMLA=1\n\
+             export SGLANG_SM120_TRITON_INDEXER=1\n\
+             export SGLANG_FP8_PAGED_MQA_LOGITS_TORCH=1\n\
+             {search_path}\
+             exec {exe} lab serve \\\n\
+             \x20 --deployment {deployment} \\\n\
+             \x20 --checkpoint {model} --served-model-name patchbench-lab \\\n\
+             \x20 {part}--host 127.0.0.1 --port {port} \\\n\
+             \x20 --mhc-gemm bf16 --routed-scaling topk \\\n\
+             \x20 --chunked-prefill-size 256 --context-length 32768 \\\n\
+             \x20 --enable-cache-report --enable-metrics\n"
+        ))
+    }
+
+    fn case_text(&self, entry: &str, servers: &[Server]) -> Result<String, InstallError> {
+        let mut text = "name = \"lab\"\n".to_owned();
+        if servers.len() > 1 {
+            let _ = writeln!(text, "entry = \"{entry}\"");
+        }
+        for server in servers {
+            let Server { name, role, port, .. } = server;
+            let script = toml_quoted(&server.script(self.dir))?;
+            let log = toml_quoted(&server.log(self.dir))?;
+            let _ = write!(
+                text,
+                "\n\
+                 [[target]]\n\
+                 name = \"{name}\"\n\
+                 role = \"{role}\"\n\
+                 engine = \"sglang\"\n\
+                 host = \"local\"\n\
+                 url = \"http://127.0.0.1:{port}\"\n\
+                 manager = {{ script = {script}, log = {log} }}\n\
+                 launch_script = {script}\n"
+            );
+            if *role != "router" {
+                let _ = writeln!(text, "checkpoint = {}", toml_quoted(&self.dir.join("model"))?);
+                if let Some(checkout) = &self.checkout {
+                    let _ = writeln!(text, "checkout = {}", toml_quoted(checkout)?);
+                }
+            }
+            text.push_str("production = false\n");
+        }
+        text.push_str(PATCHES);
+        if self.checkout.is_some() {
+            text.push_str(checkout::PATCHES);
+        }
+        text.push_str(RECALL);
+        Ok(text)
+    }
 }
 
 /// One server of a lab.
@@ -132,46 +261,9 @@ fn free_ports<const N: usize>() -> std::io::Result<[u16; N]> {
     Ok(ports)
 }
 
-fn write_script(dir: &Path, exe: &Path, server: &Server) -> Result<(), InstallError> {
-    let path = server.script(dir);
-    fs_err::write(&path, script_text(exe, dir, server)?)?;
-    Ok(make_executable(&path)?)
-}
-
 fn make_executable(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     fs_err::set_permissions(path, std::fs::Permissions::from_mode(0o755))
-}
-
-fn script_text(exe: &Path, dir: &Path, server: &Server) -> Result<String, InstallError> {
-    let exe = bash_quoted(exe)?;
-    let Server { part, port, .. } = server;
-    if server.role == "router" {
-        return Ok(format!(
-            "#!/bin/bash\n\
-             # lab router\n\
-             set -e\n\
-             exec {exe} lab serve \\\n\
-             \x20 {part}--host 127.0.0.1 --port {port}\n"
-        ));
-    }
-    let deployment = bash_quoted(&dir.join("lab.deployment"))?;
-    let model = bash_quoted(&dir.join("model"))?;
-    Ok(format!(
-        "#!/bin/bash\n\
-         # lab server, CPU\n\
-         set -e\n\
-         export SGLANG_SM120_MMA_FLASHMLA=1\n\
-         export SGLANG_SM120_TRITON_INDEXER=1\n\
-         export SGLANG_FP8_PAGED_MQA_LOGITS_TORCH=1\n\
-         exec {exe} lab serve \\\n\
-         \x20 --deployment {deployment} \\\n\
-         \x20 --checkpoint {model} --served-model-name patchbench-lab \\\n\
-         \x20 {part}--host 127.0.0.1 --port {port} \\\n\
-         \x20 --mhc-gemm bf16 --routed-scaling topk \\\n\
-         \x20 --chunked-prefill-size 256 --context-length 32768 \\\n\
-         \x20 --enable-cache-report --enable-metrics\n"
-    ))
 }
 
 /// A path in double quotes, safe in bash.
@@ -195,35 +287,6 @@ fn plain(path: &Path) -> Result<&str, InstallError> {
     path.to_str()
         .filter(|p| !p.chars().any(char::is_control))
         .ok_or_else(|| InstallError::Path(path.display().to_string()))
-}
-
-fn case_text(dir: &Path, entry: &str, servers: &[Server]) -> Result<String, InstallError> {
-    let mut text = "name = \"lab\"\n".to_owned();
-    if servers.len() > 1 {
-        let _ = writeln!(text, "entry = \"{entry}\"");
-    }
-    for server in servers {
-        let Server { name, role, port, .. } = server;
-        let script = toml_quoted(&server.script(dir))?;
-        let log = toml_quoted(&server.log(dir))?;
-        let _ = write!(
-            text,
-            "\n\
-             [[target]]\n\
-             name = \"{name}\"\n\
-             role = \"{role}\"\n\
-             engine = \"sglang\"\n\
-             host = \"local\"\n\
-             url = \"http://127.0.0.1:{port}\"\n\
-             manager = {{ script = {script}, log = {log} }}\n\
-             launch_script = {script}\n"
-        );
-        if *role != "router" {
-            let _ = writeln!(text, "checkpoint = {}", toml_quoted(&dir.join("model"))?);
-        }
-        text.push_str("production = false\n");
-    }
-    Ok(text + PATCHES)
 }
 
 const PATCHES: &str = r#"
@@ -276,10 +339,12 @@ layers = "all"
 gate = { flag = "--routed-scaling", levels = { on = "topk", off = { unset = true } } }
 suspect = "on"
 changes = { order = "factor into the weights instead of the output" }
+"#;
 
+const RECALL: &str = "
 [recall]
 lengths = [1024, 2048]
-"#;
+";
 
 #[cfg(test)]
 mod tests {
@@ -287,7 +352,12 @@ mod tests {
     use super::*;
 
     fn installed(name: &str, dir: &Path) -> (String, String) {
-        let installed = install(dir, &named(name).unwrap(), 1, 31_999, Path::new("/opt/bin/patchbench")).unwrap();
+        installed_with(Sources::BuiltIn, name, dir)
+    }
+
+    fn installed_with(sources: Sources, name: &str, dir: &Path) -> (String, String) {
+        let exe = Path::new("/opt/bin/patchbench");
+        let installed = install_with(sources, dir, &named(name).unwrap(), 1, 31_999, exe).unwrap();
         (fs_err::read_to_string(installed.script).unwrap(), fs_err::read_to_string(installed.case).unwrap())
     }
 
@@ -295,8 +365,60 @@ mod tests {
     fn script_and_case_do_not_depend_on_the_scenario() {
         let dir = tempfile::tempdir().unwrap();
         let alone = |n: &&str| named(n).unwrap().shape == Shape::Monolithic;
-        let all: std::collections::BTreeSet<_> = names().filter(alone).map(|n| installed(n, dir.path())).collect();
-        assert_eq!(all.len(), 1);
+        for sources in [Sources::BuiltIn, Sources::Checkout] {
+            let written = |n| installed_with(sources, n, dir.path());
+            let all: std::collections::BTreeSet<_> = names().filter(alone).map(written).collect();
+            assert_eq!(all.len(), 1, "{sources:?}");
+        }
+    }
+
+    #[test]
+    fn a_checkout_adds_lines_and_changes_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (script, case) = installed("clean", dir.path());
+        assert!(!dir.path().join("checkout").exists() && !dir.path().join("patches").exists());
+        assert!(!script.contains("PYTHONPATH") && !case.contains("checkout"), "{script}{case}");
+        let (with_script, with_case) = installed_with(Sources::Checkout, "clean", dir.path());
+        let root = fs_err::canonicalize(dir.path()).unwrap();
+        let export = format!("export PYTHONPATH=\"{}\"\n", root.join("checkout/python").display());
+        assert_eq!(with_script, script.replace("exec ", &format!("{export}exec ")));
+        let checkout = format!("checkout = \"{}\"\n", root.join("checkout").display());
+        let with_checkout = case.replace("production", &format!("{checkout}production"));
+        assert_eq!(with_case, with_checkout.replace("\n[recall]", &format!("{}\n[recall]", checkout::PATCHES)));
+    }
+
+    #[test]
+    fn the_case_of_a_checkout_names_the_diffs_that_are_there() {
+        use crate::case::Gate;
+        let dir = tempfile::tempdir().unwrap();
+        let exe = Path::new("/opt/bin/patchbench");
+        let check = |path: &Path| {
+            let (case, remarks) = crate::case::read_file(path);
+            assert!(remarks.is_empty(), "{remarks:?}");
+            let case = case.unwrap();
+            let diff_of = |gate: &Gate| match gate {
+                Gate::Reverse { diff } => Some(PathBuf::from(diff)),
+                _ => None,
+            };
+            let diffs = case.patches.iter().filter_map(|p| Some((p, diff_of(&p.gate)?)));
+            assert_eq!(diffs.clone().count(), 2);
+            for (patch, diff) in diffs {
+                let text = fs_err::read_to_string(diff).unwrap();
+                assert!(text.contains(&format!("+++ b/{}\n", patch.site.as_deref().unwrap())), "{text}");
+                for target in patch.targets_in(&case) {
+                    let checkout = Path::new(target.checkout.as_deref().unwrap());
+                    assert!(checkout.join(patch.site.as_deref().unwrap()).is_file());
+                }
+            }
+        };
+        for name in ["clean", "pd-state"] {
+            let made = install_with(Sources::Checkout, dir.path(), &named(name).unwrap(), 1, 31_999, exe).unwrap();
+            check(&made.case);
+            made.monolithic.iter().for_each(|path| check(path));
+        }
+        let colon = dir.path().join("a:b");
+        let error = install_with(Sources::Checkout, &colon, &named("clean").unwrap(), 1, 31_999, exe).unwrap_err();
+        assert!(error.to_string().ends_with("a:b` holds a colon, so `PYTHONPATH` cannot name it"), "{error}");
     }
 
     #[test]

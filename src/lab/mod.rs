@@ -12,6 +12,7 @@ pub mod router;
 pub mod scenario;
 pub mod scheduler;
 pub mod server;
+pub mod source;
 pub mod transfer;
 
 pub use install::{InstallError, Installed, install};

@@ -11,6 +11,7 @@ mod decide;
 mod e2e;
 #[cfg(feature = "tui")]
 mod keys;
+mod lab_source;
 mod pd;
 #[cfg(feature = "tui")]
 mod pty;

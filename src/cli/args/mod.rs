@@ -541,6 +541,8 @@ mod tests {
             "check case.toml --against before",
             "lab serve --deployment d",
             "lab serve --deployment d --role decode --port 1234",
+            "lab install d",
+            "lab install d --scenario clean --source --port 1234",
             "lab scenarios",
             "lab reveal",
             "doctor",

@@ -8,9 +8,9 @@ use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::DemoArgs;
 use crate::cli::connect::case_file;
 use crate::cli::connect::run::{Run, block_on, finish, start_new, supervise};
-use crate::cli::demo;
 use crate::cli::exit::Status;
 use crate::cli::json::ErrorCode;
+use crate::cli::{demo, lab};
 use crate::engine::command::Command;
 use crate::engine::drive::{self, DriveError};
 use crate::engine::runtime::EngineHandle;
@@ -58,10 +58,7 @@ pub fn headless(context: &Context, args: &DemoArgs) -> Result<Answer, Failed> {
 /// The scenario is not known, or the disk said no.
 pub fn begin(context: &Context, args: &DemoArgs) -> Result<Run, Failed> {
     // The name is looked up before a session is made, so that a slip of the pen leaves nothing behind.
-    let scenario = crate::lab::scenario::named(&args.scenario).map_err(|e| {
-        let names: Vec<_> = crate::lab::scenario::names().collect();
-        Failed::usage(ErrorCode::Usage, e.to_string()).hint(format!("there are {}", names.join(", ")))
-    })?;
+    let scenario = lab::scenario(&args.scenario)?;
     let scenario = Scenario { load_seconds: args.load_seconds.max(scenario.load_seconds), ..scenario };
     let run = start_new(context, "demo", args.seed)?;
     let exe = std::env::current_exe()?;

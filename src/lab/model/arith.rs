@@ -73,6 +73,8 @@ pub struct PageShift {
 pub struct Faults {
     /// Indexer keys come from a neighbouring page.
     pub page_shift: Option<PageShift>,
+    /// How far off every page of indexer keys is read, on top of that.
+    pub page_offset: isize,
     /// Indexer keys are read token after token although a page holds dimension after dimension.
     pub index_interleaved: bool,
     /// Indexer scores have the wrong sign.
@@ -90,10 +92,8 @@ pub struct Faults {
 impl Faults {
     /// Page that is read when the indexer asks for logical page `page` of a sequence of `total` pages.
     pub fn index_page(&self, page: usize, total: usize) -> usize {
-        match self.page_shift {
-            Some(shift) if page < shift.pages => page.saturating_add_signed(shift.by).min(total.saturating_sub(1)),
-            _ => page,
-        }
+        let shift = self.page_shift.filter(|shift| page < shift.pages).map_or(0, |shift| shift.by);
+        page.saturating_add_signed(shift.saturating_add(self.page_offset)).min(total.saturating_sub(1))
     }
 }
 
@@ -109,5 +109,17 @@ mod tests {
         let all = Faults { page_shift: Some(PageShift { pages: 9, by: 1 }), ..Faults::default() };
         assert_eq!(all.index_page(4, 5), 4);
         assert_eq!(Faults::default().index_page(2, 5), 2);
+    }
+
+    #[test]
+    fn an_offset_is_added_to_the_shift_of_the_stretch() {
+        let check = |shift: Option<PageShift>, offset, expect: [usize; 4]| {
+            let faults = Faults { page_shift: shift, page_offset: offset, ..Faults::default() };
+            assert_eq!(std::array::from_fn(|page| faults.index_page(page, 4)), expect);
+        };
+        check(None, 1, [1, 2, 3, 3]);
+        check(None, -2, [0, 0, 0, 1]);
+        check(Some(PageShift { pages: 1, by: 1 }), 1, [2, 2, 3, 3]);
+        check(Some(PageShift { pages: 9, by: isize::MAX }), isize::MAX, [3, 3, 3, 3]);
     }
 }

@@ -188,6 +188,7 @@ fn every_fault_moves_the_logits() {
     let none = Faults::default();
     let faults = [
         Faults { page_shift: Some(PageShift { pages: 8, by: 1 }), ..none.clone() },
+        Faults { page_offset: 1, ..none.clone() },
         Faults { index_interleaved: true, ..none.clone() },
         Faults { index_sign: true, ..none.clone() },
         Faults { window: Some(16), ..none.clone() },

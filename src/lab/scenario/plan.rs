@@ -32,6 +32,8 @@ pub struct Plan {
     faults: Vec<Armed>,
     seed: u64,
     boot: u64,
+    /// What every request suffers.
+    always: Faults,
 }
 
 #[derive(Clone, Debug)]
@@ -66,12 +68,18 @@ impl Plan {
             };
             faults.push(Armed { kind: fault.kind, when, rate });
         }
-        Ok(Self { gates: gates.to_vec(), faults, seed, boot })
+        Ok(Self { gates: gates.to_vec(), faults, seed, boot, always: Faults::default() })
+    }
+
+    /// The same plan over what is broken for every request, such as what the source says.
+    #[must_use]
+    pub fn over(self, always: Faults) -> Self {
+        Self { always, ..self }
     }
 
     /// The faults of one request; the same request in the same boot gets the same.
     pub fn faults(&self, facts: &Facts, prompt: &[u16]) -> Faults {
-        let mut out = Faults::default();
+        let mut out = self.always.clone();
         for (index, fault) in self.faults.iter().enumerate() {
             let fact = |f| match f {
                 Fact::Len => facts.len as i64,
@@ -94,6 +102,7 @@ impl Plan {
     }
 }
 
+/// Adds a fault to what is broken already: the shorter window stays, and factors multiply.
 fn apply(kind: FaultKind, facts: &Facts, out: &mut Faults) {
     match kind {
         FaultKind::IndexPageOff => {
@@ -103,8 +112,8 @@ fn apply(kind: FaultKind, facts: &Facts, out: &mut Faults) {
         FaultKind::StalePrefix => out.page_shift = Some(PageShift { pages: facts.cached / PAGE, by: 1 }),
         FaultKind::IndexLayout => out.index_interleaved = true,
         FaultKind::IndexSign => out.index_sign = true,
-        FaultKind::WindowShort => out.window = Some(16),
-        FaultKind::RoutedScale => out.routed_factor = Some(ROUTED_SCALE),
+        FaultKind::WindowShort => out.window = Some(out.window.map_or(16, |window| window.min(16))),
+        FaultKind::RoutedScale => out.routed_factor = Some(out.routed_factor.unwrap_or(1.0) * ROUTED_SCALE),
         FaultKind::KvInt4 => out.kv_int4 = true,
         FaultKind::StateLeftBehind => out.index_left_behind = true,
     }
@@ -129,7 +138,7 @@ fn share(parts: &[&[u8]]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::named;
+    use super::super::{FaultSpec, named};
     use super::*;
 
     const FACTS: Facts = Facts { len: 1100, cached: 0, batch: 1, turns: 3, chunks: 3, chunk: 512 };
@@ -162,6 +171,29 @@ mod tests {
         let again: Vec<usize> = (0..12).map(|boot| struck(&plan("flaky", &["triton-indexer"], boot))).collect();
         assert_eq!(rates, again);
         assert!(rates.iter().max().unwrap() - rates.iter().min().unwrap() > 200, "{rates:?}");
+    }
+
+    #[test]
+    fn what_is_always_broken_stays_beside_what_strikes() {
+        let check = |kind: FaultKind, always: Faults, expect: Faults| {
+            let fault = FaultSpec { kind, when: "len > 1000".into(), rate: Rate::default() };
+            let scenario = Scenario { faults: vec![fault], ..named("clean").unwrap() };
+            let plan = Plan::compile(&scenario, &[], 1, 1).unwrap().over(always.clone());
+            assert_eq!(plan.faults(&FACTS, &[1]), expect, "{kind:?}");
+            assert_eq!(plan.faults(&Facts { len: 9, ..FACTS }, &[1]), always, "{kind:?} that does not strike");
+        };
+        let none = Faults::default();
+        let window = |window| Faults { window: Some(window), ..none.clone() };
+        check(FaultKind::WindowShort, window(64), window(16));
+        check(FaultKind::WindowShort, window(8), window(8));
+        let factor = |factor| Faults { routed_factor: Some(factor), ..none.clone() };
+        check(FaultKind::RoutedScale, factor(2.0), factor(3.0));
+        let sign = Faults { index_sign: true, ..none.clone() };
+        check(FaultKind::IndexSign, sign.clone(), sign.clone());
+        check(FaultKind::KvInt4, sign.clone(), Faults { kv_int4: true, ..sign });
+        let offset = Faults { page_offset: -1, ..none };
+        let shift = Some(PageShift { pages: 16, by: 1 });
+        check(FaultKind::IndexPageOff, offset.clone(), Faults { page_shift: shift, ..offset });
     }
 
     #[test]

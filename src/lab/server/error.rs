@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::lab::model::LoadError;
 use crate::lab::router::RouterError;
 use crate::lab::scenario::{ScenarioError, SealError};
+use crate::lab::source::SourceError;
 
 /// An answer that says what is wrong with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +74,9 @@ pub enum ServeError {
     /// The deployment holds a scenario that this program does not understand.
     #[error("the deployment does not fit this program: {0}")]
     Scenario(#[from] ScenarioError),
+    /// The source on `PYTHONPATH` cannot be run.
+    #[error("{0}")]
+    Source(#[from] SourceError),
     /// Threads, signals or sockets.
     #[error("the server failed: {0}")]
     Io(#[from] std::io::Error),
@@ -92,6 +96,7 @@ impl ServeError {
                 "`--checkpoint` names the folder that holds `model.safetensors`; without it the built-in one is used",
             ),
             Self::Deployment(_) | Self::Scenario(_) => Some("install the lab again to get a fresh deployment"),
+            Self::Source(_) => Some("mend the file, or take its folder out of `PYTHONPATH` to run without a checkout"),
             Self::Io(_) | Self::EngineDied => None,
         }
     }

@@ -18,6 +18,7 @@ mod text;
 mod tokenize;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -34,6 +35,7 @@ pub use error::ServeError;
 use crate::lab::model::{Arithmetic, KvDtype, MhcGemm, RoutedScaling};
 use crate::lab::scenario::{Plan, reveal, seal};
 use crate::lab::scheduler::Engine;
+use crate::lab::source::{self, Constants};
 use crate::lab::transfer::{self, Rooms};
 use crate::lab::{log, router};
 use crate::serving::client::plain_http;
@@ -63,7 +65,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     let bind = |source| ServeError::Bind { address: address.clone(), source };
     // A port that is taken must be noticed before the weights are loaded; it is opened for good after.
     drop(std::net::TcpListener::bind(&address).map_err(bind)?);
-    let arithmetic = args.arithmetic(switches);
+    let constants = constants()?;
+    let arithmetic = constants.arithmetic(args.arithmetic(switches));
     let bootstrap = format!("{}:{}", args.host, args.disaggregation_bootstrap_port);
     let bind_bootstrap = |source| ServeError::Bind { address: bootstrap.clone(), source };
     if part == ServeRole::Prefill {
@@ -83,7 +86,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
         args.running(),
         args.context_length,
     ));
-    let (engine, handle) = Engine::new(model, args.engine(switches), plan);
+    let (engine, handle) = Engine::new(model, args.engine(switches), plan.over(constants.faults));
     let (ended, engine_ended) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("engine".into()).spawn(move || {
         let _ended = ended;
@@ -182,6 +185,14 @@ fn routes(app: Arc<App>) -> Router {
 pub(super) fn client() -> Result<reqwest::Client, ServeError> {
     let builder = reqwest::Client::builder().no_proxy().connect_timeout(Duration::from_secs(2));
     plain_http(builder).map_err(|e| ServeError::Io(std::io::Error::other(e)))
+}
+
+/// What the source on `PYTHONPATH` says; without any, the program's own arithmetic.
+fn constants() -> Result<Constants, ServeError> {
+    let found = source::folder(std::env::var_os("PYTHONPATH").as_deref())?;
+    let Some(folder) = found else { return Ok(Constants::default()) };
+    let loaded = |path: &Path| log::line(&format!("Loaded arithmetic from {}", path.display()));
+    Ok(source::read(&folder, loaded)?)
 }
 
 /// The faults of this boot, and the seconds that it loads; a server without a deployment has none.

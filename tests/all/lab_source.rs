@@ -1,0 +1,151 @@
+//! The real server over a checkout: a patch that no gate switches, in the tree and reversed in a tree of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use patchbench::lab::source::{PACKAGE, checkout};
+use serde_json::Value;
+
+use crate::common::program;
+
+/// A lab with sources in a folder of its own; its server is stopped when the test is over.
+struct Lab {
+    root: tempfile::TempDir,
+    case: String,
+    checkout: PathBuf,
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let here = self.root.path().join("lab").join("lab.deployment");
+        let here = fs_err::canonicalize(here).unwrap().to_str().unwrap().as_bytes().to_vec();
+        for pid in fs_err::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()) {
+            let line = fs_err::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if line.split(|b| *b == 0).any(|word| word == here) {
+                let pid = rustix::process::Pid::from_raw(pid).unwrap();
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Lab {
+    fn installed() -> Self {
+        let root = tempfile::tempdir().unwrap();
+        let mut lab = Self { root, case: String::new(), checkout: PathBuf::new() };
+        let (folder, port) = (lab.root.path().join("lab"), free_port());
+        let args = ["lab", "install", folder.to_str().unwrap(), "--scenario", "clean", "--source", "--port", &port];
+        let (status, made) = lab.json(&args);
+        assert_eq!(status, 0, "{made}");
+        lab.case = made["case"].as_str().unwrap().to_owned();
+        lab.checkout = PathBuf::from(made["checkout"].as_str().unwrap());
+        lab
+    }
+
+    fn folder(&self) -> &Path {
+        self.checkout.parent().unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let root = self.root.path();
+        let mut command = Command::new(program());
+        command.args(args).env("PATCHBENCH_SESSIONS", root.join("sessions")).stdin(Stdio::null());
+        command.env("XDG_STATE_HOME", root.join("state")).env("XDG_CONFIG_HOME", root.join("config"));
+        command
+    }
+
+    /// Runs a command with `--json`; returns its status and its one object.
+    fn json(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.command(args).arg("--json").output().unwrap();
+        let value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}: {output:?}"));
+        (output.status.code().unwrap(), value)
+    }
+
+    /// Starts the server anew; returns what its log says that it read.
+    fn restart(&self) -> Vec<String> {
+        let log = self.folder().join("serve_lab.log");
+        let before = fs_err::read_to_string(&log).unwrap_or_default().len();
+        let (status, done) = self.json(&["restart", &self.case, "lab", "--yes"]);
+        assert_eq!((status, done["outcomes"][0].as_str()), (0, Some("completed")), "{done}");
+        let text = fs_err::read_to_string(&log).unwrap();
+        let new = text.get(before..).unwrap_or(&text);
+        new.lines().filter_map(|l| Some(l.split_once("] Loaded arithmetic from ")?.1.to_owned())).collect()
+    }
+
+    /// What the server says of itself, without what differs between two starts.
+    fn server_info(&self) -> Value {
+        let (case, _) = patchbench::case::read_file(Path::new(&self.case));
+        let url = format!("{}/server_info", case.unwrap().targets[0].url);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let http = patchbench::serving::client::plain_http(reqwest::Client::builder().no_proxy()).unwrap();
+        let answer = runtime.block_on(async { http.get(url).send().await.unwrap().text().await.unwrap() });
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// A copy of the checkout without one of its patches.
+    fn tree_without(&self, patch: &str) -> PathBuf {
+        let tree = self.root.path().join("tree");
+        let copied = Command::new("cp").arg("-r").arg(&self.checkout).arg(&tree).status().unwrap();
+        assert!(copied.success());
+        let mut git = Command::new("git");
+        git.args(["apply", "-R", "-p1"]).arg(self.folder().join("patches").join(patch));
+        // A repository around the folder of the test would give the paths another meaning.
+        git.current_dir(&tree).env("GIT_CEILING_DIRECTORIES", self.root.path());
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        tree
+    }
+
+    /// Lets the launch script name another tree.
+    fn serve_from(&self, tree: &Path) {
+        let script = self.folder().join("serve_lab.sh");
+        let text = fs_err::read_to_string(&script).unwrap();
+        let (old, new) = (self.checkout.to_str().unwrap(), tree.to_str().unwrap());
+        assert_eq!(text.matches(old).count(), 1, "{text}");
+        fs_err::write(&script, text.replace(old, new)).unwrap();
+    }
+
+    /// Starts a server from a tree that it cannot run.
+    fn serve_broken(&self, tree: &Path) -> Output {
+        let mut command = self.command(&["lab", "serve", "--port", &free_port()]);
+        command.env("PYTHONPATH", tree.join(checkout::SEARCHED)).output().unwrap()
+    }
+}
+
+fn free_port() -> String {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port().to_string()
+}
+
+fn file(tree: &Path, name: &str) -> PathBuf {
+    tree.join(checkout::SEARCHED).join(PACKAGE).join(name)
+}
+
+fn files(tree: &Path) -> Vec<String> {
+    ["indexer.py", "mhc.py", "moe.py", "cache.py"].map(|name| file(tree, name).display().to_string()).to_vec()
+}
+
+#[test]
+fn a_patch_without_a_gate_loses_the_prompt_until_a_tree_without_it_is_served() {
+    let lab = Lab::installed();
+    assert_eq!(lab.restart(), files(&lab.checkout));
+    let (status, recall) = lab.json(&["recall", &lab.case]);
+    assert_eq!(status, 1, "{}", recall["symptom"]);
+    let told = lab.server_info().to_string();
+    assert!(!told.contains(PACKAGE) && !told.contains("fp8"), "{told}");
+
+    let tree = lab.tree_without("index-page.diff");
+    lab.serve_from(&tree);
+    assert_eq!(lab.restart(), files(&tree));
+    let (status, recall) = lab.json(&["recall", &lab.case]);
+    assert_eq!(status, 0, "the other patch of the tree is harmless: {}", recall["symptom"]);
+
+    let broken = file(&tree, "indexer.py");
+    let text = fs_err::read_to_string(&broken).unwrap();
+    fs_err::write(&broken, format!("{text}PAGE_OFFSET = 1\n")).unwrap();
+    let output = lab.serve_broken(&tree);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    let line = text.lines().count() + 1;
+    let sentence = format!("cannot run `{}`, line {line}: `PAGE_OFFSET` is set again, after line 6", broken.display());
+    assert!(error.contains(&sentence), "{error}");
+}
