@@ -1,5 +1,5 @@
 //! Gets hold of the changes of a fork: a diff file, or a range of commits on this machine or on a target's host, where
-//! git only reads.
+//! git only reads; or, where there is no git, the files of an installation that are not as its wheel had them.
 //!
 //! Not responsible for what the changes say; see `inventory`.
 
@@ -12,9 +12,10 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use super::diff::{self, Diff};
+use super::installed;
 use super::inventory::{self, Inventory};
 use super::types::Entry;
-use crate::case::Case;
+use crate::case::{Case, Target};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::job::JobContext;
 use crate::engine::procedure::Failure;
@@ -47,14 +48,34 @@ pub enum ImportFrom {
         /// `A..B`, or a revision up to which all commits since `A` count, as git reads it.
         range: String,
     },
+    /// The files of an installation that are not as its wheel had them.
+    Installed {
+        /// The target on whose host it is; `None` is this machine.
+        target: Option<String>,
+        /// Its `NAME-VERSION.dist-info` folder.
+        folder: String,
+    },
 }
 
 impl ImportFrom {
+    /// What a word names: the record of an installation, a range of commits, else a diff file.
+    pub fn named(word: &str, target: Option<&str>, folder: Option<String>) -> Self {
+        let target = target.map(str::to_owned);
+        if word.trim_end_matches('/').ends_with(installed::DIST_INFO) {
+            return Self::Installed { target, folder: word.to_owned() };
+        }
+        // A path may go up, and a range never does.
+        if target.is_some() || (word.contains("..") && !word.contains("../")) {
+            return Self::Range { target, folder, range: word.to_owned() };
+        }
+        Self::File { path: word.to_owned(), tree: folder }
+    }
+
     /// The folder of the files after the change, where the diff is not that of a checkout.
     pub fn tree(&self) -> Option<&str> {
         match self {
             Self::File { tree, .. } => tree.as_deref(),
-            Self::Range { .. } => None,
+            Self::Range { .. } | Self::Installed { .. } => None,
         }
     }
 
@@ -64,6 +85,8 @@ impl ImportFrom {
             Self::File { path, .. } => path.clone(),
             Self::Range { target: Some(target), range, .. } => format!("{range} on {target}"),
             Self::Range { target: None, range, .. } => range.clone(),
+            Self::Installed { target: Some(target), folder } => format!("{folder} on {target}"),
+            Self::Installed { target: None, folder } => folder.clone(),
         }
     }
 }
@@ -87,6 +110,11 @@ pub async fn read(
     from: &ImportFrom,
     ctx: &JobContext,
 ) -> Result<Imported, Failure> {
+    if let ImportFrom::Installed { target, folder } = from {
+        ctx.progress(0, None, "hashing the installed files");
+        let (entries, remarks) = installed(hosts, case, target.as_deref(), folder, &ctx.cancel).await?;
+        return Ok(Imported { entries, remarks });
+    }
     ctx.progress(0, Some(2), "reading the diff");
     let bytes = bytes(hosts, case, from, &ctx.cancel).await?;
     let tree = from.tree().map(str::to_owned);
@@ -114,6 +142,8 @@ pub async fn bytes(
         ImportFrom::Range { target, folder, range } => {
             log(hosts, case, target.as_deref(), folder.as_deref(), range, cancel).await
         }
+        ImportFrom::Installed { .. } => Err(Failure::new("an installation has no diff: its record holds hashes alone")
+            .hint("import a range of commits, or a diff against the sources of the same version")),
     }
 }
 
@@ -185,18 +215,7 @@ async fn log(
         return Err(Failure::new(format!("`{range}` is neither a file nor a range of commits"))
             .hint("name a diff file, or a range as git reads it, such as `upstream/main..HEAD`"));
     }
-    let of = match target {
-        Some(name) => Some(
-            case.and_then(|c| c.target(name))
-                .ok_or_else(|| Failure::new(format!("the case has no target `{name}`")))?,
-        ),
-        None => None,
-    };
-    let place = match of {
-        Some(target) => Place::of(target),
-        None => Host::named("local").and_then(|host| Place::new(host, "")),
-    }
-    .map_err(HostError::failure)?;
+    let (of, place) = place_of(case, target)?;
     let checkout = folder.map(str::to_owned).or_else(|| of.and_then(|t| t.checkout.clone()));
     let folder = match (checkout, of) {
         (Some(folder), _) => folder,
@@ -222,8 +241,48 @@ async fn log(
     Ok(output.out)
 }
 
+/// A target of the case with the way to its host; without a name, this machine.
+fn place_of<'c>(case: Option<&'c Case>, target: Option<&str>) -> Result<(Option<&'c Target>, Place), Failure> {
+    let of = match target {
+        Some(name) => Some(
+            case.and_then(|c| c.target(name))
+                .ok_or_else(|| Failure::new(format!("the case has no target `{name}`")))?,
+        ),
+        None => None,
+    };
+    let place = match of {
+        Some(target) => Place::of(target),
+        None => Host::named("local").and_then(|host| Place::new(host, "")),
+    }
+    .map_err(HostError::failure)?;
+    Ok((of, place))
+}
+
+/// Asks for the files of an installation that are not as recorded.
+async fn installed(
+    hosts: &Hosts,
+    case: Option<&Case>,
+    target: Option<&str>,
+    folder: &str,
+    cancel: &CancellationToken,
+) -> Result<(Vec<Entry>, Vec<Diagnostic>), Failure> {
+    let (of, place) = place_of(case, target)?;
+    let here = if of.is_none() { absolute(folder)? } else { folder.to_owned() };
+    let limits = Limits { time: TIME, bytes: MOST_BYTES };
+    let output =
+        host::run(hosts, &place, installed::SCRIPT, &[here], &limits, cancel).await.map_err(HostError::failure)?;
+    if output.status != Some(0) {
+        let said = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it says nothing");
+        let said = Untrusted::from(redact::text(said)).visible(200);
+        return Err(Failure::new(format!("the record of `{folder}` cannot be read: {said}")).hint(
+            "name the `NAME-VERSION.dist-info` folder beside the package; `truth` shows from where it is imported",
+        ));
+    }
+    installed::entries(&String::from_utf8_lossy(&output.out), folder)
+}
+
 /// The path of a folder on this machine, which a shell of another folder finds as well.
 fn absolute(folder: &str) -> Result<String, Failure> {
-    let path = fs_err::canonicalize(folder).map_err(|e| Failure::new(format!("the checkout cannot be read: {e}")))?;
+    let path = fs_err::canonicalize(folder).map_err(|e| Failure::new(format!("the folder cannot be read: {e}")))?;
     Ok(path.display().to_string())
 }

@@ -158,7 +158,8 @@ mod tests {
         let site = tempfile::tempdir().unwrap();
         let folder = site.path().join("pkg-1.0.dist-info");
         fs_err::create_dir(&folder).unwrap();
-        fs_err::write(folder.join("RECORD"), "__editable__.pkg-1.0.pth,sha256=AA,1\npkg-1.0.dist-info/RECORD,,\n").unwrap();
+        fs_err::write(folder.join("RECORD"), "__editable__.pkg-1.0.pth,sha256=AA,1\npkg-1.0.dist-info/RECORD,,\n")
+            .unwrap();
         let failure = entries(&answer(&folder), folder.to_str().unwrap()).unwrap_err();
         assert!(failure.message.contains("no files of its own"), "{failure:?}");
         assert!(entries("pkg/a.py,sha256=AA,1\n", "x.dist-info").unwrap_err().message.contains("broke off"));

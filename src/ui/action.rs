@@ -323,17 +323,11 @@ fn believe(rest: &str) -> Result<Command, Failure> {
     }
 }
 
-/// A word that looks like a range is one; anything else is a file.
 fn import_from(args: &[&str]) -> Result<ImportFrom, Failure> {
     let Some(source) = args.first() else {
         return Err(Failure::new("`import-patches` needs a diff file or a range of commits"));
     };
-    let target = args.get(1).map(|t| (*t).to_owned());
-    Ok(if source.contains("..") && !source.contains('/') || target.is_some() {
-        ImportFrom::Range { target, folder: None, range: (*source).to_owned() }
-    } else {
-        ImportFrom::File { path: (*source).to_owned(), tree: None }
-    })
+    Ok(ImportFrom::named(source, args.get(1).copied(), None))
 }
 
 fn toggle(args: &[&str], context: &Context<'_>) -> Result<Vec<Command>, Failure> {

@@ -283,7 +283,8 @@ pub enum PatchesAction {
 /// Arguments of `patches import`.
 #[derive(Clone, Debug, Args)]
 pub struct ImportArgs {
-    /// A diff file, or a range of commits as git reads it, such as `upstream/main..HEAD`
+    /// A diff file, a range of commits as git reads it, such as `upstream/main..HEAD`, or without git the
+    /// `NAME-VERSION.dist-info` folder of an installation, whose files are compared with the hashes of its wheel
     pub source: String,
     /// Checkout of the range, or the tree that the diff leads to; default: the target's, or the current folder
     #[arg(long, value_name = "FOLDER")]

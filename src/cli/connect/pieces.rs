@@ -20,13 +20,17 @@ use crate::patch::import::{self, ImportFrom, inventory_of};
 use crate::patch::inventory;
 use crate::remote::host::Hosts;
 
-/// Where a diff is read from: a file of that name, else a range of commits.
+/// Where changes are read from: a file of that name, an installation, else a range of commits.
 pub(super) fn source(named: &str, target: Option<&str>, checkout: Option<&Path>) -> ImportFrom {
     let checkout = checkout.map(|folder| folder.display().to_string());
     if target.is_none() && Path::new(named).is_file() {
         return ImportFrom::File { path: named.to_owned(), tree: checkout };
     }
-    ImportFrom::Range { target: target.map(str::to_owned), folder: checkout, range: named.to_owned() }
+    match ImportFrom::named(named, target, checkout) {
+        // What is no file there is said to be neither.
+        ImportFrom::File { path, tree } => ImportFrom::Range { target: None, folder: tree, range: path },
+        other => other,
+    }
 }
 
 /// The text of a diff.
