@@ -51,7 +51,7 @@ fn moved(head: &[u8], hunk: &Hunk, longer: i64) -> Vec<u8> {
     // A side without lines is said to begin at the line before it.
     let first = |side| i64::from(context + count(hunk, side) > 0);
     let start = i64::from(hunk.new_start) - first(Side::Added) - longer + first(Side::Removed);
-    let rest = head.strip_prefix(b"@@ -").map(|rest| rest.trim_ascii_start()).unwrap_or_default();
+    let rest = head.strip_prefix(b"@@ -").map(<[u8]>::trim_ascii_start).unwrap_or_default();
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
     match rest.get(digits..) {
         Some(rest) if digits > 0 && start >= 0 => [format!("@@ -{start}").as_bytes(), rest].concat(),
