@@ -183,7 +183,7 @@ pub enum ImportForm {
 
 /// Answers `patches import SOURCE`.
 pub fn imported(state: &State, source: &str, form: ImportForm, session: Option<&Path>, style: Style) -> Answer {
-    let all: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
+    let all: Vec<Entry> = state.entries.iter().map(|e| e.without_lines()).collect();
     let mut report = patches_report(state);
     // Imported entries come first, in their order.
     let known = of_state::entries(state);

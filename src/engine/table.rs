@@ -43,6 +43,15 @@ const fn list(name: &'static str, keys: &'static [&'static str], doc: &'static s
     Entry { name, args: &[], doc, keys, destructive: false, scope: Scope::List }
 }
 
+const fn in_list(
+    name: &'static str,
+    args: &'static [&'static str],
+    keys: &'static [&'static str],
+    doc: &'static str,
+) -> Entry {
+    Entry { name, args, doc, keys, destructive: false, scope: Scope::List }
+}
+
 const fn change(
     name: &'static str,
     args: &'static [&'static str],
@@ -133,6 +142,18 @@ pub const TABLE: &[Entry] = &[
     list("next-match", &["n"], "next row that matches the filter"),
     list("previous-match", &["#"], "previous row that matches the filter"),
     list("copy", &["y"], "copy the marked rows, or all of the selected one, to the clipboard"),
+    in_list(
+        "sort",
+        &["[risk|id|verdict|state]"],
+        &["S"],
+        "in patches: the next order, or the named one; the title names it",
+    ),
+    in_list(
+        "group",
+        &["[none|tier|gate|file]"],
+        &["B"],
+        "in patches: group rows by tier, by what switches them, by file, or not",
+    ),
     list("scope", &["v"], "in recall: count the trials of the running boots, or all of them"),
 ];
 

@@ -98,7 +98,8 @@ pub async fn read(
 pub fn imported(bytes: &[u8], tree: Option<&str>, name: &str) -> Imported {
     let diff = diff::read_bytes(bytes);
     let texts = tree.map(|folder| texts(&diff, Path::new(folder))).unwrap_or_default();
-    let taken = inventory::take(&diff, &texts);
+    let mut taken = inventory::take(&diff, &texts);
+    inventory::keep(bytes, &diff, &taken.groups, &mut taken.entries);
     let remark = |r: &diff::Remark| {
         Diagnostic::warning("diff", Untrusted::from(r.text.as_str()).visible(300)).at(format!("{name}:{}", r.line))
     };

@@ -17,6 +17,7 @@ use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
 use crate::ui::pane::PaneId;
+use crate::ui::pane::patch_order::{Grouping, Order};
 use crate::ui::theme::Theme;
 
 /// What a line means.
@@ -91,6 +92,10 @@ pub enum Screen {
     Copy,
     /// Change what the matrix counts.
     Scope,
+    /// Show the patches in this order, or the next one.
+    Sort(Option<Order>),
+    /// Group the patches by this, or by the next.
+    Group(Option<Grouping>),
     /// Unfold what a question folds; without a question there is nothing folded.
     Unfold,
     /// Type a note.
@@ -225,11 +230,23 @@ fn screen(name: &str, rest: &str) -> Result<Option<Screen>, Failure> {
         "previous-match" => Screen::Match { forward: false },
         "copy" => Screen::Copy,
         "scope" => Screen::Scope,
+        "sort" => Screen::Sort(chosen(rest, "order", &Order::ALL.map(Order::name), Order::parse)?),
+        "group" => Screen::Group(chosen(rest, "grouping", &Grouping::ALL.map(Grouping::name), Grouping::parse)?),
         "unfold" => Screen::Unfold,
         "note" if rest.is_empty() => Screen::AskNote,
         "snapshot" if rest.is_empty() => Screen::AskSnapshot,
         _ => return Ok(None),
     }))
+}
+
+/// What is named of a few things; nothing is the next one.
+fn chosen<T>(word: &str, what: &str, known: &[&str], parse: fn(&str) -> Option<T>) -> Result<Option<T>, Failure> {
+    if word.is_empty() {
+        return Ok(None);
+    }
+    let unknown =
+        || Failure::new(format!("there is no {what} `{word}`")).hint(format!("it is one of {}", known.join(", ")));
+    parse(word).map(Some).ok_or_else(unknown)
 }
 
 fn split_word(text: &str) -> (&str, &str) {
@@ -563,6 +580,8 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             open.map(|p| p.id.to_string()).collect()
         }
         ("end-state", 0) => ["original", "best-known", "stated"].map(str::to_owned).to_vec(),
+        ("sort", 0) => Order::ALL.map(|o| o.name().to_owned()).to_vec(),
+        ("group", 0) => Grouping::ALL.map(|g| g.name().to_owned()).to_vec(),
         ("focus", 0) => PaneId::ALL.map(|p| p.name().to_owned()).to_vec(),
         ("theme", 0) => Theme::ALL.map(|t| t.name().to_owned()).to_vec(),
         ("layout", 0) => layouts.to_vec(),

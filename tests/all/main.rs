@@ -11,6 +11,9 @@ mod decide;
 mod e2e;
 #[cfg(feature = "tui")]
 mod keys;
+mod patches;
+#[cfg(feature = "tui")]
+mod patches_pane;
 mod pd;
 #[cfg(feature = "tui")]
 mod pty;

@@ -42,5 +42,6 @@ pub fn entry(diff: &Diff, sides: &[Sides], group: &Group, registry: &Registry) -
         signals: all.signals,
         added,
         removed,
+        piece: None,
     }
 }

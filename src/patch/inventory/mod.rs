@@ -22,7 +22,7 @@ use super::types::Entry;
 
 pub use build::entry;
 pub use group::{Group, Part, groups};
-pub use piece::piece;
+pub use piece::{MOST_OF_AN_IMPORT, Pieces, keep, piece};
 pub use regroup::{By, Regroup, merge, split};
 
 /// Everything that a diff tells.

@@ -1,31 +1,87 @@
-//! The lines of a diff that are one patch, as a diff of its own.
+//! The lines of a diff that are one patch, as a diff of its own, and how much of them a session keeps.
 //!
 //! Not responsible for whether it can be applied by itself: a hunk that leans on another patch's lines may not.
 
-use super::group::{Group, Part};
-use crate::patch::diff::{Diff, Owner};
+use std::collections::BTreeMap;
 
-/// The part of the text of a diff that a group is: of each of its files the header, then its hunks.
-pub fn piece(text: &[u8], diff: &Diff, group: &Group) -> Vec<u8> {
-    let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
-    let mut files: Vec<usize> = group.parts.iter().map(|part| part.file).collect();
-    files.dedup();
-    let mut out = Vec::new();
-    for file in files {
-        let hunks = group.parts.iter().filter(|part| part.file == file).filter_map(|part: &Part| part.hunk);
-        let owners = std::iter::once(Owner::File(file)).chain(hunks.map(|hunk| Owner::Hunk { file, hunk }));
-        for owner in owners {
-            for run in diff.owners.iter().filter(|run| run.owner == owner) {
-                let (first, last) = (run.first as usize - 1, (run.last as usize).min(lines.len()));
-                out.extend(lines.get(first..last).unwrap_or_default().iter().flat_map(|line| *line));
+use super::group::Group;
+use crate::patch::diff::{Diff, Owner};
+use crate::patch::types::{Entry, Piece};
+use crate::redact;
+use crate::untrusted::{MAX_BYTES, Untrusted};
+
+/// The most that is kept of the patches of one import, in bytes; it stands in the journal and in the memory.
+pub const MOST_OF_AN_IMPORT: usize = 4 * 1024 * 1024;
+
+/// The lines of a diff by what they belong to, read once for all its patches.
+#[derive(Debug)]
+pub struct Pieces<'a> {
+    lines: Vec<&'a [u8]>,
+    runs: BTreeMap<Owner, Vec<(usize, usize)>>,
+}
+
+impl<'a> Pieces<'a> {
+    /// The lines of a text and the diff that was read of it.
+    pub fn new(text: &'a [u8], diff: &Diff) -> Self {
+        let lines: Vec<&[u8]> = text.split_inclusive(|b| *b == b'\n').collect();
+        let mut runs: BTreeMap<Owner, Vec<(usize, usize)>> = BTreeMap::new();
+        for run in &diff.owners {
+            let (first, last) = (run.first as usize - 1, (run.last as usize).min(lines.len()));
+            runs.entry(run.owner).or_default().push((first, last));
+        }
+        Self { lines, runs }
+    }
+
+    /// The part of the text that a group is: of each of its files the header, then its hunks.
+    pub fn of(&self, group: &Group) -> Vec<u8> {
+        let mut files: Vec<usize> = group.parts.iter().map(|part| part.file).collect();
+        files.dedup();
+        let mut out = Vec::new();
+        for file in files {
+            let hunks = group.parts.iter().filter(|part| part.file == file).filter_map(|part| part.hunk);
+            let owners = std::iter::once(Owner::File(file)).chain(hunks.map(|hunk| Owner::Hunk { file, hunk }));
+            for (first, last) in owners.filter_map(|owner| self.runs.get(&owner)).flatten() {
+                out.extend(self.lines.get(*first..*last).unwrap_or_default().iter().flat_map(|line| *line));
+            }
+            // The last line of a text may lack its end.
+            if out.last().is_some_and(|b| *b != b'\n') {
+                out.push(b'\n');
             }
         }
-        // The last line of a text may lack its end.
-        if out.last().is_some_and(|b| *b != b'\n') {
-            out.push(b'\n');
-        }
+        out
     }
-    out
+}
+
+/// The part of the text of a diff that a group is.
+pub fn piece(text: &[u8], diff: &Diff, group: &Group) -> Vec<u8> {
+    Pieces::new(text, diff).of(group)
+}
+
+/// Gives each entry its lines, in order, as long as there is room for them. `entries`: one for each group.
+pub fn keep(text: &[u8], diff: &Diff, groups: &[Group], entries: &mut [Entry]) {
+    let pieces = Pieces::new(text, diff);
+    let mut room = MOST_OF_AN_IMPORT;
+    for (group, entry) in groups.iter().zip(entries) {
+        entry.piece = Some(kept(&pieces.of(group), &mut room));
+    }
+}
+
+/// What is kept of a piece where there is `room` for so many bytes, which it takes its part of.
+pub(super) fn kept(piece: &[u8], room: &mut usize) -> Piece {
+    let bytes = piece.len() as u64;
+    if piece.len() > MAX_BYTES {
+        return Piece::TooLong { bytes };
+    }
+    if piece.len() > *room {
+        return Piece::NoRoom { bytes };
+    }
+    let text = redact::text(&String::from_utf8_lossy(piece));
+    // What stands for a secret may be longer than it was.
+    if text.len() > MAX_BYTES {
+        return Piece::TooLong { bytes };
+    }
+    *room = room.saturating_sub(text.len());
+    Piece::Kept { text: Untrusted::from(text) }
 }
 
 #[cfg(test)]
@@ -69,5 +125,41 @@ diff --git a/b.py b/b.py
             let [one] = &again.entries[..] else { panic!("{} patches", again.entries.len()) };
             assert_eq!((&one.files, one.added, one.removed), (&entry.files, entry.added, entry.removed));
         }
+    }
+
+    fn check(text: &str, room: usize, expect: &Piece) {
+        assert_eq!(&kept(text.as_bytes(), &mut { room }), expect);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_without_secrets() {
+        let text = |t: &str| Piece::Kept { text: Untrusted::from(t) };
+        check("+x = 1\n", 100, &text("+x = 1\n"));
+        check("+key = \"sk-abcdef0123\"\n", 100, &text("+key = \"[redacted]\"\n"));
+        check("+x = 1\n", 6, &Piece::NoRoom { bytes: 7 });
+        let long = "+x\n".repeat(MAX_BYTES);
+        check(&long, usize::MAX, &Piece::TooLong { bytes: long.len() as u64 });
+        // Each mark is longer than the key that it stands for.
+        let keys = "+k = \"sk-abcdef\"\n".repeat(MAX_BYTES / 17);
+        check(&keys, usize::MAX, &Piece::TooLong { bytes: keys.len() as u64 });
+    }
+
+    #[test]
+    fn an_import_keeps_no_more_than_there_is_room_for() {
+        let hunk = |i: usize| {
+            let lines = "+x = 1\n".repeat(9000);
+            format!("diff --git a/f{i}.py b/f{i}.py\n--- a/f{i}.py\n+++ b/f{i}.py\n@@ -0,0 +1,9000 @@\n{lines}")
+        };
+        let text: String = (0..80).map(hunk).collect();
+        let diff = read_bytes(text.as_bytes());
+        let mut all = take(&diff, &BTreeMap::new());
+        keep(text.as_bytes(), &diff, &all.groups, &mut all.entries);
+        let size = |e: &Entry| match &e.piece {
+            Some(Piece::Kept { text }) => text.raw().len(),
+            _ => 0,
+        };
+        let sum: usize = all.entries.iter().map(size).sum();
+        assert!(sum <= MOST_OF_AN_IMPORT && sum + 64 * 1024 > MOST_OF_AN_IMPORT, "{sum}");
+        assert!(matches!(all.entries[79].piece, Some(Piece::NoRoom { .. })));
     }
 }
