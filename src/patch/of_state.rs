@@ -10,6 +10,7 @@ use super::context::{
     SymptomKind, Value,
 };
 use super::declared::{self, Declared};
+use super::edit;
 use super::risk::{self, Kind, Ranked};
 use super::types::{Entry, GateKind, GateRead, Phase, Place};
 use crate::case::{Case, Patch, Role, ServingEngine, Target};
@@ -51,7 +52,11 @@ pub fn entries(state: &State) -> Vec<Entry> {
     }
     let untold = patches.iter().filter(|p| !told.contains(p.id.as_str()));
     out.extend(untold.map(|patch| declared::entry(&declared_of(patch)).0));
-    out
+    let edited = |entry: Entry| match state.edits.get(&entry.id) {
+        Some(said) => edit::edited(entry, said.iter()),
+        None => entry,
+    };
+    out.into_iter().map(edited).collect()
 }
 
 /// The imported changes in their order, each with the patch of the case that it is.

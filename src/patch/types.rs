@@ -58,6 +58,9 @@ pub struct Entry {
     pub added: u32,
     /// Lines taken away.
     pub removed: u32,
+    /// Who said its phases, in place of what was read; `None` where they were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said_by: Option<String>,
     /// Its lines; `None` where it comes from no diff, or was imported by a version that kept none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub piece: Option<Piece>,
@@ -101,6 +104,7 @@ impl Entry {
             signals: Vec::new(),
             added: 0,
             removed: 0,
+            said_by: None,
             piece: None,
         }
     }
@@ -122,6 +126,7 @@ impl Entry {
             signals: self.signals.clone(),
             added: self.added,
             removed: self.removed,
+            said_by: self.said_by.clone(),
             piece: None,
         }
     }
@@ -276,6 +281,18 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every one, in the order in which a request meets them.
+    pub const ALL: [Self; 6] = [Self::Load, Self::Template, Self::Extend, Self::Decode, Self::Transfer, Self::Parse];
+
+    /// The phase of that name; `prefill` is another word for extend.
+    pub fn parse(word: &str) -> Option<Self> {
+        let word = word.to_ascii_lowercase();
+        if word == "prefill" {
+            return Some(Self::Extend);
+        }
+        Self::ALL.into_iter().find(|phase| phase.word() == word)
+    }
+
     /// The phase in one word, as in JSON.
     pub fn word(self) -> &'static str {
         match self {

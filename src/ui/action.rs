@@ -3,6 +3,8 @@
 //! Arguments that are left out come from what is marked, else from what is selected.
 //! Pure: the line and what it refers to go in, the action comes out.
 
+mod patches;
+
 use std::collections::BTreeMap;
 
 use crate::case::{Case, Patch};
@@ -12,7 +14,9 @@ use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::table;
 use crate::patch::import::ImportFrom;
-use crate::patch::risk::Factor;
+use crate::patch::inventory::By;
+use crate::patch::risk::{Factor, Kind};
+use crate::patch::types::Phase;
 use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
@@ -98,6 +102,15 @@ pub enum Screen {
     Group(Option<Grouping>),
     /// Unfold what a question folds; without a question there is nothing folded.
     Unfold,
+    /// Type the rest of a command of which this much is said.
+    Ask {
+        /// What is asked, for the person.
+        title: String,
+        /// The command and its first arguments.
+        lead: String,
+        /// What stands there to begin with; the first character that is typed takes its place.
+        suggestion: String,
+    },
     /// Type a note.
     AskNote,
     /// Type the name of a snapshot.
@@ -133,6 +146,9 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
     if let Some(screen) = screen(entry.name, rest)? {
         return Ok(Action::Screen(screen));
     }
+    if let Some(asked) = patches::ask(entry.name, rest, context)? {
+        return Ok(Action::Screen(asked));
+    }
     let args: Vec<&str> = rest.split_whitespace().collect();
     let commands = match entry.name {
         "toggle" => toggle(&args, context)?,
@@ -142,6 +158,10 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "elevate" => vec![elevate(&args, context, entry)?],
         "probe" => vec![Command::Probe { target: known_target(args.first(), context)? }],
         "recall" => vec![Command::Recall { plan: recall_plan(&args, context)? }],
+        "merge-patches" => vec![patches::merge(rest, context)?],
+        "split-patch" => vec![patches::split(&args, context)?],
+        "phases" => patches::phases(rest, context)?,
+        "patch-note" => vec![patches::note(rest, context)?],
         "believe" => vec![believe(rest)?],
         "import-patches" => vec![Command::ImportPatches { from: import_from(&args)? }],
         "micro" => micro(&args, context)?,
@@ -569,6 +589,12 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             })
             .collect(),
         ("isolate", _) => patches().collect(),
+        ("split-patch", 0) => context.derived.imported.keys().cloned().collect(),
+        ("phases" | "patch-note", 0) => {
+            context.derived.ranked.iter().filter(|r| r.kind == Kind::Patch).map(|r| r.id.clone()).collect()
+        }
+        ("phases", 1) => Phase::ALL.map(|phase| phase.word().to_owned()).to_vec(),
+        ("split-patch", 1) => By::ALL.map(|by| by.word().to_owned()).to_vec(),
         ("micro", 0) => case.patches.iter().filter_map(|p| p.microtest.clone()).collect(),
         ("unqueue", 0) => context.state.queue.items.iter().map(|q| q.id.to_string()).collect(),
         ("cancel", 0) => context.state.running_jobs().map(|j| j.id.to_string()).collect(),

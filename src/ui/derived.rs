@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use imbl::Vector;
+use imbl::{OrdMap, Vector};
 use jiff::Timestamp;
 
 use crate::engine::ids::BootId;
@@ -13,6 +13,7 @@ use crate::engine::state::{Boot, State, TrialEntry};
 use crate::isolate::arms;
 use crate::isolate::estimate::estimate;
 use crate::isolate::verdict::{Finding, Symptom};
+use crate::patch::edit::Said;
 use crate::patch::of_state;
 use crate::patch::risk::{Kind, Ranked, Tier};
 use crate::patch::types::Entry;
@@ -133,6 +134,7 @@ struct Weighed {
     verdicts: Vec<(String, Finding, usize)>,
     counts: [usize; 2],
     entries: Vector<Arc<Entry>>,
+    edits: OrdMap<String, Vector<Said>>,
     symptom: Option<Symptom>,
 }
 
@@ -147,6 +149,7 @@ impl Weighed {
             verdicts: state.verdicts.iter().map(|v| (v.subject.id.clone(), v.verdict, v.evidence.len())).collect(),
             counts: [state.micro.len(), trials],
             entries: state.entries.clone(),
+            edits: state.edits.clone(),
             symptom: state.symptom.clone(),
         }
     }

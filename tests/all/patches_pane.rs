@@ -3,12 +3,17 @@
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use patchbench::engine::command::Command;
+use patchbench::engine::input::{Body, JobReport};
 use patchbench::engine::state::State;
+use patchbench::patch::edit::Edit;
 use patchbench::patch::import::imported;
-use patchbench::patch::types::{Entry, Piece};
-use patchbench::ui::app::App;
+use patchbench::patch::inventory::By;
+use patchbench::patch::types::{Entry, Phase, Piece};
+use patchbench::ui::app::{App, Request};
 use patchbench::untrusted::MAX_BYTES;
 
+use crate::common::after;
 use crate::sample::{UNICODE, app, rich, screen, styles};
 
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -168,4 +173,131 @@ fn lines_that_were_not_kept_are_said_with_where_they_are() {
         e.piece = Some(Piece::Kept { text: text.into() });
     });
     assert!(many.contains("301 lines more; the diff that was imported has them"), "{many}");
+}
+
+/// Types into what is open and gives what is asked of the engine then.
+fn asked(app: &mut App, typed: &str) -> Vec<Command> {
+    press(app, typed);
+    let requests = app.handle_key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE));
+    let command = |request| match request {
+        Request::Command(command) => Some(command),
+        _ => None,
+    };
+    requests.into_iter().filter_map(command).collect()
+}
+
+/// Selects the row of this id.
+fn go_to(app: &mut App, id: &str) {
+    press(app, "gg");
+    while rows(app).1 != id {
+        press(app, "j");
+    }
+}
+
+#[test]
+fn marked_patches_are_put_together_under_a_title_that_is_asked_for() {
+    let mut app = app(with_import(), UNICODE);
+    press(&mut app, "zM");
+    assert_eq!(app.message().unwrap().text, "mark the patches first");
+    for id in ["perf", "hash-topk-forward"] {
+        go_to(&mut app, id);
+        press(&mut app, " ");
+    }
+    press(&mut app, "M");
+    insta::assert_snapshot!("merge_80x24", screen(&mut app, 80, 24));
+    let patches = vec!["hash-topk-forward".to_owned(), "perf".to_owned()];
+    assert_eq!(asked(&mut app, "top k"), [Command::MergePatches { patches, title: "top k".into() }]);
+}
+
+#[test]
+fn a_patch_is_divided_by_what_is_typed() {
+    let mut app = app(with_import(), UNICODE);
+    press(&mut app, "z");
+    go_to(&mut app, "perf");
+    press(&mut app, "D");
+    assert!(screen(&mut app, 80, 24).contains("Divide perf by: file, function or hunk"));
+    let split = |by| [Command::SplitPatch { patch: "perf".into(), by }];
+    assert_eq!(asked(&mut app, ""), split(By::Function), "what stands there is taken");
+    press(&mut app, "D");
+    assert_eq!(asked(&mut app, "hunk"), split(By::Hunk));
+    press(&mut app, "D");
+    assert_eq!(asked(&mut app, "line"), []);
+    assert_eq!(app.message().unwrap().text, "there is no division `line`");
+}
+
+#[test]
+fn phases_and_notes_are_typed_for_the_selected_or_the_marked() {
+    let mut app = app(with_import(), UNICODE);
+    press(&mut app, "ze");
+    insta::assert_snapshot!("phases_80x24", screen(&mut app, 80, 24));
+    let of = |patch: &str, phases: &[Phase]| Command::EditPatch {
+        patch: patch.into(),
+        edit: Edit::Phases { phases: phases.iter().copied().collect() },
+    };
+    assert_eq!(asked(&mut app, "prefill, decode"), [of("triton-indexer", &[Phase::Extend, Phase::Decode])]);
+    press(&mut app, "e");
+    assert_eq!(asked(&mut app, "never"), []);
+    assert_eq!(app.message().unwrap().text, "there is no phase `never`");
+    press(&mut app, "  e");
+    let both = asked(&mut app, "none");
+    assert_eq!(both.len(), 2, "{both:?}");
+    press(&mut app, "E");
+    assert!(app.message().unwrap().text.starts_with("several patches are marked"));
+    key(&mut app, KeyCode::Esc);
+    let patch = "mma-decode".to_owned();
+    let note = |text: &str| Command::EditPatch { patch: patch.clone(), edit: Edit::Note { text: text.into() } };
+    let typed = |app: &mut App, line: &str| match &app.run_line(line)[..] {
+        [Request::Command(command)] => command.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(typed(&mut app, "patch-note mma-decode asked the author"), note("asked the author"));
+    assert_eq!(typed(&mut app, "patch-note mma-decode none"), note(""));
+}
+
+#[test]
+fn what_a_person_said_stands_in_the_pane_with_their_name() {
+    let say = |edit| Body::Command(Command::EditPatch { patch: "triton-indexer".into(), edit });
+    let state = after(
+        &with_import(),
+        [
+            say(Edit::Phases { phases: [Phase::Load].into() }),
+            say(Edit::Phases { phases: [Phase::Decode].into() }),
+            say(Edit::Note { text: "the author says it is decode alone".into() }),
+        ],
+    );
+    for (w, h) in SIZES {
+        let mut app = app(state.clone(), UNICODE);
+        key(&mut app, KeyCode::Enter);
+        insta::assert_snapshot!(format!("said_{w}x{h}"), screen(&mut app, w, h));
+    }
+    let mut app = app(state, UNICODE);
+    key(&mut app, KeyCode::Enter);
+    let text = screen(&mut app, 120, 60);
+    assert!(text.contains("the author says it is decode alone, said by ann"), "{text}");
+    assert!(text.contains("decode, said by ann"), "{text}");
+    assert!(text.contains("1 edit before; the timeline has them"), "{text}");
+    assert!(text.contains("change `gate` of `[[patch]]` with `id = \"triton-indexer\"`"), "{text}");
+}
+
+#[test]
+fn a_patch_that_the_case_does_not_name_tells_what_was_read_of_it() {
+    for (w, h) in SIZES {
+        let mut app = app(with_import(), UNICODE);
+        press(&mut app, "z");
+        go_to(&mut app, "hash-topk-forward");
+        key(&mut app, KeyCode::Enter);
+        insta::assert_snapshot!(format!("imported_{w}x{h}"), screen(&mut app, w, h));
+    }
+}
+
+#[test]
+fn marks_and_the_selection_live_through_an_import() {
+    let text: &[u8] = include_bytes!("../artefacts/A38_patch_inventory.diff");
+    let entries = imported(text, None, "a.diff").entries.into_iter().map(Arc::new).collect();
+    let read = Body::Report(JobReport::PatchesRead { source: "a.diff".into(), entries });
+    let mut app = app(rich(), UNICODE);
+    press(&mut app, "zj");
+    let (_, selected) = rows(&mut app);
+    app.update_state(Arc::new(after(&rich(), [read])));
+    assert_eq!(rows(&mut app).1, selected);
 }

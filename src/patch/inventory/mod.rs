@@ -9,6 +9,7 @@ mod group;
 mod id;
 mod piece;
 mod regroup;
+mod remake;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ pub use build::entry;
 pub use group::{Group, Part, groups};
 pub use piece::{MOST_OF_AN_IMPORT, Pieces, keep, piece};
 pub use regroup::{By, Regroup, merge, split};
+pub use remake::{Divided, NotDivided, apart, together};
 
 /// Everything that a diff tells.
 #[derive(Clone, Debug, Default)]

@@ -146,9 +146,10 @@ diff --git a/b.py b/b.py
 
     #[test]
     fn an_import_keeps_no_more_than_there_is_room_for() {
+        // Few long lines: it is their length that counts.
         let hunk = |i: usize| {
-            let lines = "+x = 1\n".repeat(9000);
-            format!("diff --git a/f{i}.py b/f{i}.py\n--- a/f{i}.py\n+++ b/f{i}.py\n@@ -0,0 +1,9000 @@\n{lines}")
+            let lines = format!("+# {}\n", "x ".repeat(1000)).repeat(31);
+            format!("diff --git a/f{i}.txt b/f{i}.txt\n--- a/f{i}.txt\n+++ b/f{i}.txt\n@@ -0,0 +1,31 @@\n{lines}")
         };
         let text: String = (0..80).map(hunk).collect();
         let diff = read_bytes(text.as_bytes());

@@ -119,6 +119,9 @@ impl App {
             }
             Screen::Sort(order) => self.arrange(|by| by.order = order.unwrap_or_else(|| by.order.next())),
             Screen::Group(grouping) => self.arrange(|by| by.grouping = grouping.unwrap_or_else(|| by.grouping.next())),
+            Screen::Ask { title, lead, suggestion } => {
+                self.layers.push(Layer::Input(Input::new(What::Argument { title, lead }, &suggestion)));
+            }
             Screen::AskNote => self.layers.push(Layer::Input(Input::new(What::Note, ""))),
             Screen::AskSnapshot => {
                 let name = format!("snapshot-{}", self.state.snapshots.len() + 1);

@@ -7,6 +7,7 @@ pub mod jobs;
 pub mod kernels;
 pub mod notes;
 pub mod patch_diff;
+pub mod patch_facts;
 pub mod patch_order;
 pub mod patches;
 pub mod recall;

@@ -4,7 +4,7 @@
 use ratatui::text::Line;
 
 use super::patch_order::{self, Arrangement};
-use super::{FACT, Heading, PaneState, View, fact, patch_diff};
+use super::{FACT, Heading, PaneState, View, fact, patch_diff, patch_facts};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
@@ -57,11 +57,14 @@ impl Source for Rows<'_> {
 
     fn columns(&self) -> Vec<Column> {
         let mut columns = vec![Column::upto("patch", 14, 24, 1), Column::upto("risk", 11, 11, 3)];
-        if let Some((title, min)) = self.by.grouping.column() {
+        let group = self.by.grouping.column();
+        if let Some((title, min)) = group {
             columns.insert(1, Column::upto(title, min, 28, 2));
         }
+        // Beside a group, the risk says more than the level.
+        let runs = if group.is_some() { 4 } else { 2 };
         columns.extend([
-            Column::upto("runs", 6, 9, 2),
+            Column::upto("runs", 6, 9, runs),
             Column::number("suspect", 7, 5),
             Column::number("else", 5, 6),
             Column::upto("verdict", 9, 14, 4),
@@ -77,7 +80,7 @@ impl Source for Rows<'_> {
         let ranked = self.ranked(i);
         let (name, risk) = (Cell::of(ranked.id.clone(), Role::Strong), risk_cell(ranked));
         let mut cells = match self.patch(ranked) {
-            None => without_gate(ranked, name, risk),
+            None => self.without_case(ranked, name, risk),
             Some(p) => self.of_case(p, name, risk),
         };
         if self.by.grouping.column().is_some() {
@@ -101,22 +104,22 @@ impl Rows<'_> {
             evidence(&other),
             verdict_cell(verdict_of(&self.view, &p.id)),
             micro_cell(&self.view, p),
-            Cell::of(p.phases.join("+"), Role::Dim),
+            patch_facts::phases_cell(&self.view, &p.id),
             Cell::of(p.gate.switch_name(), Role::Dim),
             Cell::of(p.title.clone(), Role::Dim),
         ]
     }
-}
 
-/// A factor, or an imported patch that the case does not name: nothing switches it with a restart from here.
-fn without_gate(ranked: &Ranked, name: Cell, risk: Cell) -> Vec<Cell> {
-    let gate = match ranked.kind {
-        Kind::Factor => "no restart",
-        Kind::Patch => "not in the case",
-    };
-    let dash = || Cell::of("-", Role::Dim);
-    let title = Cell::of(ranked.title.clone(), Role::Dim);
-    vec![name, risk, dash(), dash(), dash(), dash(), dash(), dash(), Cell::of(gate, Role::Dim), title]
+    /// A factor, or an imported patch that the case does not name: nothing switches it with a restart from here.
+    fn without_case(&self, ranked: &Ranked, name: Cell, risk: Cell) -> Vec<Cell> {
+        let dash = || Cell::of("-", Role::Dim);
+        let (phases, gate) = match ranked.kind {
+            Kind::Factor => (dash(), "no restart"),
+            Kind::Patch => (patch_facts::phases_cell(&self.view, &ranked.id), "not in the case"),
+        };
+        let title = Cell::of(Untrusted::from(ranked.title.as_str()).visible(200), Role::Dim);
+        vec![name, risk, dash(), dash(), dash(), dash(), dash(), phases, Cell::of(gate, Role::Dim), title]
+    }
 }
 
 /// The tier in a word with the sum.
@@ -305,8 +308,11 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     ])];
     let risk = ranked.map(|r| risk_lines(view, r)).unwrap_or_default();
     out.extend(belief_lines(view, key));
+    out.extend(patch_facts::note_lines(view, key));
     let diff = view.derived.imported.get(key).map(|entry| patch_diff::lines(view, entry)).unwrap_or_default();
-    let Some(patch) = patch else { return [out, risk, diff].concat() };
+    let Some(patch) = patch else {
+        return [out, patch_facts::imported_lines(view, key), risk, diff].concat();
+    };
     match verdict_of(view, key) {
         Some(v) => {
             let (words, role) = finding_words(v.verdict);
@@ -351,6 +357,12 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         format!("{}{levels}, suspect {}", patch.gate.switch_name(), patch.suspect),
         Role::Text,
     ));
+    out.push(fact(
+        view,
+        "",
+        format!("the case says so: change `gate` of `[[patch]]` with `id = \"{key}\"` there"),
+        Role::Dim,
+    ));
     for ((_, level), count) in
         view.derived.levels.range((key.to_owned(), String::new())..).take_while(|((id, _), _)| id == key)
     {
@@ -363,11 +375,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         out.push(fact(view, "site", site.clone(), Role::Dim));
     }
     out.extend(risk);
-    let reach = [patch.phases.join("+"), patch.layers.clone().map_or(String::new(), |l| format!("layers {l}"))];
-    let reach: Vec<_> = reach.into_iter().filter(|r| !r.is_empty()).collect();
-    if !reach.is_empty() {
-        out.push(fact(view, "reaches", reach.join(", "), Role::Dim));
-    }
+    out.extend(patch_facts::reach_lines(view, key));
     for (what, how) in &patch.changes {
         out.push(fact(view, "changes", format!("{what}: {how}"), Role::Dim));
     }
