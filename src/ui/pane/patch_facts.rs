@@ -48,7 +48,9 @@ pub fn reach_lines(view: &View<'_>, id: &str) -> Vec<Line<'static>> {
     let layers = layers.map(|l| format!("layers {}", Untrusted::from(l).visible(80)));
     let Some((phases, by)) = edit::phases(said(view, id)) else {
         let reach: Vec<String> = Some(read).filter(|r| !r.is_empty()).into_iter().chain(layers).collect();
-        return if reach.is_empty() { Vec::new() } else { vec![fact(view, "reaches", reach.join(", "), Role::Dim)] };
+        let unknown =
+            || fact(view, "reaches", format!("unknown phases; {} says which", view.key("phases")), Role::Unknown);
+        return vec![if reach.is_empty() { unknown() } else { fact(view, "reaches", reach.join(", "), Role::Dim) }];
     };
     let read = if read.is_empty() { "unknown".to_owned() } else { read };
     let mut words = format!("{}, {}; as read: {read}", words(phases.iter().copied()), who(view, by));

@@ -99,7 +99,7 @@ impl Grouping {
         match self {
             Self::None | Self::Tier => None,
             Self::Gate => Some(("switch", 8)),
-            Self::File => Some(("file", 14)),
+            Self::File => Some(("file", 16)),
         }
     }
 }
