@@ -276,7 +276,7 @@ fn what_a_person_said_stands_in_the_pane_with_their_name() {
     assert!(text.contains("the author says it is decode alone, said by ann"), "{text}");
     assert!(text.contains("decode, said by ann"), "{text}");
     assert!(text.contains("1 edit before; the timeline has them"), "{text}");
-    assert!(text.contains("change `gate` of `[[patch]]` with `id = \"triton-indexer\"`"), "{text}");
+    assert!(text.contains("`gate` of the `[[patch]]` with `id = \"triton-indexer\"`"), "{text}");
 }
 
 #[test]

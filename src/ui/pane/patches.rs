@@ -357,12 +357,6 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         format!("{}{levels}, suspect {}", patch.gate.switch_name(), patch.suspect),
         Role::Text,
     ));
-    out.push(fact(
-        view,
-        "",
-        format!("the case says so: change `gate` of `[[patch]]` with `id = \"{key}\"` there"),
-        Role::Dim,
-    ));
     for ((_, level), count) in
         view.derived.levels.range((key.to_owned(), String::new())..).take_while(|((id, _), _)| id == key)
     {
@@ -388,6 +382,9 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             out.push(fact(view, name, list.join(", "), Role::Dim));
         }
     }
+    // The gate is what the case says, and is changed there.
+    let place = format!("edit `gate` of the `[[patch]]` with `id = \"{key}\"` in the case file");
+    out.push(fact(view, "other gate", place, Role::Dim));
     out.extend(diff);
     out
 }
