@@ -190,7 +190,7 @@ pub fn imported(
     session: Option<&Path>,
     style: Style,
 ) -> Answer {
-    let all: Vec<Entry> = state.entries.iter().map(|e| Entry::clone(e)).collect();
+    let all: Vec<Entry> = state.entries.iter().map(|e| e.without_lines()).collect();
     let mut report = patches_report(state);
     // Imported entries come first, in their order.
     let known = of_state::entries(state);

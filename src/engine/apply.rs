@@ -1,6 +1,5 @@
 //! The only way to change a state: apply an event to it. Pure; live and replay use the same code.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -19,6 +18,7 @@ use crate::engine::state::{
 use crate::engine::timeline;
 use crate::patch::belief::{self, THE_SEARCH};
 use crate::patch::context::Evidence;
+use crate::patch::edit::Said;
 use crate::truth::{ServerStatus, TargetTruth};
 
 impl State {
@@ -153,17 +153,11 @@ impl State {
                 self.trials.push_back(TrialEntry { seq: event.seq, trial: trial.clone() });
             }
             Happened::WindowMeasured { window } => self.windows.push_back(window.clone()),
-            Happened::PatchesImported { entries, .. } => {
-                let mut places: BTreeMap<String, usize> =
-                    self.entries.iter().enumerate().map(|(place, e)| (e.id.clone(), place)).collect();
-                for entry in entries {
-                    if let Some(place) = places.get(&entry.id) {
-                        self.entries.set(*place, entry.clone());
-                    } else {
-                        places.insert(entry.id.clone(), self.entries.len());
-                        self.entries.push_back(entry.clone());
-                    }
-                }
+            Happened::PatchesImported { entries, .. } => self.import_patches(entries),
+            Happened::PatchesRegrouped { out, entries } => self.regroup_patches(out, entries),
+            Happened::PatchEdited { patch, edit } => {
+                let said = Said { by: event.actor.name.clone(), at: event.at, edit: edit.clone() };
+                self.edits.entry(patch.clone()).or_default().push_back(said);
             }
             Happened::Believed { change } => {
                 if let Ok(next) = belief::apply(&self.beliefs, change) {

@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Case;
 use crate::engine::ids::{JobId, ProcedureId, ProposalId, QueuedId};
+use crate::patch::edit::Edit;
 use crate::patch::import::ImportFrom;
+use crate::patch::inventory::By;
 use crate::recall::trial::ProbeForm;
+use crate::redact;
 
 /// A wish of the driver, or through a proposal of a watcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,6 +91,27 @@ pub enum Command {
     ImportPatches {
         /// Where from.
         from: ImportFrom,
+    },
+    /// Put imported patches together as one.
+    MergePatches {
+        /// Their ids, at least two.
+        patches: Vec<String>,
+        /// What they are together; its words become the id.
+        title: String,
+    },
+    /// Divide an imported patch.
+    SplitPatch {
+        /// Its id.
+        patch: String,
+        /// Into what.
+        by: By,
+    },
+    /// Say something of a patch in place of what was read of it.
+    EditPatch {
+        /// Its id.
+        patch: String,
+        /// What.
+        edit: Edit,
     },
     /// Write down what is believed of a patch or factor; it takes the place of what the same person believed of it.
     Believe {
@@ -218,6 +242,16 @@ impl Command {
                 format!("recall --lengths {} --repeats {}", lengths.join(","), plan.repeats)
             }
             Self::Believe { subject, .. } => format!("believe {subject}"),
+            Self::MergePatches { patches, title } => format!("merge-patches {} {title}", patches.join(",")),
+            Self::SplitPatch { patch, by } => format!("split-patch {patch} {}", by.word()),
+            Self::EditPatch { patch, edit: Edit::Phases { phases } } if phases.is_empty() => {
+                format!("phases {patch} none")
+            }
+            Self::EditPatch { patch, edit: Edit::Phases { phases } } => {
+                let words: Vec<_> = phases.iter().map(|p| p.word()).collect();
+                format!("phases {patch} {}", words.join(","))
+            }
+            Self::EditPatch { patch, edit: Edit::Note { .. } } => format!("patch-note {patch}"),
             Self::ImportPatches { from } => format!("import-patches {}", from.spelling()),
             Self::Micro { spec, device, .. } => format!("micro {spec} --device {device}"),
             Self::Isolate { patches } => join("isolate", (!patches.is_empty()).then(|| patches.join(",")).as_deref()),
@@ -231,6 +265,32 @@ impl Command {
             Self::Queue { command } => format!("queue {}", command.spelling()),
             Self::Unqueue { queued } => format!("unqueue {queued}"),
             Self::ChooseEndState { end_state } => format!("end-state {}", end_state.spelling()),
+        }
+    }
+}
+
+impl Command {
+    /// The same with secrets taken out of what was typed, for the journal.
+    #[must_use]
+    pub fn redacted(&self) -> Self {
+        let text = redact::text;
+        match self {
+            Self::Note { text: note } => Self::Note { text: text(note) },
+            Self::Believe { subject, says, evidence, why } => Self::Believe {
+                subject: subject.clone(),
+                says: text(says),
+                evidence: text(evidence),
+                why: why.as_deref().map(text),
+            },
+            Self::MergePatches { patches, title } => {
+                Self::MergePatches { patches: patches.clone(), title: text(title) }
+            }
+            Self::EditPatch { patch, edit: Edit::Note { text: note } } => {
+                Self::EditPatch { patch: patch.clone(), edit: Edit::Note { text: text(note) } }
+            }
+            Self::Propose { command } => Self::Propose { command: Box::new(command.redacted()) },
+            Self::Queue { command } => Self::Queue { command: Box::new(command.redacted()) },
+            other => other.clone(),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::engine::effect::{ChangeWish, Effect, JobSpec};
 use crate::engine::event::Happened;
 use crate::engine::ids::{ProcedureId, ProposalId};
 use crate::engine::input::ActorRole;
+use crate::engine::patches;
 use crate::engine::procedure::{Failure, Phase, Purpose};
 use crate::engine::queue;
 use crate::engine::state::{ProcedureStatus, State};
@@ -111,6 +112,9 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
         Command::Believe { subject, says, evidence, why } => {
             believe(turn, subject, says, evidence, why.as_deref())?;
         }
+        Command::MergePatches { patches: ids, title } => patches::merge(turn, ids, title)?,
+        Command::SplitPatch { patch, by } => patches::split(turn, patch, *by)?,
+        Command::EditPatch { patch, edit } => patches::edit(turn, patch, edit)?,
         Command::ImportPatches { from } => {
             let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
             turn.start(command.spelling(), Some(command), spec);
@@ -143,11 +147,7 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
         }
         Command::Propose { command } => {
             let proposal = ProposalId(turn.state.counters.proposal + 1);
-            let command = match command.as_ref() {
-                Command::Note { text } => Box::new(Command::Note { text: redact::text(text) }),
-                _ => command.clone(),
-            };
-            turn.record(Happened::Proposed { proposal, command });
+            turn.record(Happened::Proposed { proposal, command: Box::new(command.redacted()) });
         }
         Command::Approve { proposal } => {
             let entry = open_proposal(&turn.state, *proposal)?;

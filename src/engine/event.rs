@@ -19,6 +19,7 @@ use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
 use crate::patch::belief;
+use crate::patch::edit::Edit;
 use crate::patch::types::Entry;
 use crate::recall::trial::Trial;
 use crate::recall::window::LoadWindow;
@@ -174,6 +175,20 @@ pub enum Happened {
         source: String,
         /// The patches; one of an id that was imported before takes its place.
         entries: Vec<Arc<Entry>>,
+    },
+    /// Imported patches were put together or divided.
+    PatchesRegrouped {
+        /// Ids of those that are no more.
+        out: Vec<String>,
+        /// Those that stand in their place.
+        entries: Vec<Arc<Entry>>,
+    },
+    /// Somebody said something of a patch in place of what was read of it.
+    PatchEdited {
+        /// Id of the patch.
+        patch: String,
+        /// What; who said it is the actor.
+        edit: Edit,
     },
     /// Something is believed of a patch or factor from now on, or no more.
     Believed {

@@ -16,6 +16,7 @@ pub mod ids;
 pub mod input;
 pub mod job;
 pub mod live;
+pub mod patches;
 pub mod procedure;
 pub mod queue;
 pub mod runtime;

@@ -14,12 +14,14 @@ use crate::engine::command::{Command, EndState};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::ids::{BootId, JobId, ProcedureId, ProposalId};
 use crate::engine::input::{Actor, JobOutcome};
+use crate::engine::patches::Regrouping;
 use crate::engine::procedure::{BootProof, Evidence, Failure, Phase, Procedure};
 use crate::engine::queue::Queue;
 use crate::isolate::plan::Search;
 use crate::isolate::verdict::{Symptom, Verdict};
 use crate::kernel::report::MicroReport;
 use crate::patch::belief::Log;
+use crate::patch::edit::Said;
 use crate::patch::types::Entry;
 use crate::recall::trial::Trial;
 use crate::recall::window::LoadWindow;
@@ -50,6 +52,12 @@ pub struct State {
     /// Changes of the fork that were imported, newest import of each.
     #[serde(default)]
     pub entries: Vector<Arc<Entry>>,
+    /// What was put together or divided since its import, oldest first.
+    #[serde(default)]
+    pub regroupings: Vector<Regrouping>,
+    /// What people said of patches in place of what was read of them, oldest first, by the id that is shown.
+    #[serde(default)]
+    pub edits: OrdMap<String, Vector<Said>>,
     /// What was believed about patches and factors.
     #[serde(default)]
     pub beliefs: Arc<Log>,

@@ -43,6 +43,15 @@ const fn list(name: &'static str, keys: &'static [&'static str], doc: &'static s
     Entry { name, args: &[], doc, keys, destructive: false, scope: Scope::List }
 }
 
+const fn in_list(
+    name: &'static str,
+    args: &'static [&'static str],
+    keys: &'static [&'static str],
+    doc: &'static str,
+) -> Entry {
+    Entry { name, args, doc, keys, destructive: false, scope: Scope::List }
+}
+
 const fn change(
     name: &'static str,
     args: &'static [&'static str],
@@ -66,6 +75,25 @@ pub const TABLE: &[Entry] = &[
     change("elevate", &["TARGET", "MIN"], &[], "allow changes of a production target for so many minutes"),
     ui("recall", &["[--lengths N,…]", "[--repeats N]"], &["r"], "run recall trials against the servers as they are"),
     ui("import-patches", &["FILE|RANGE", "[TARGET]"], &[], "read a diff, or commits of a checkout, into the patches"),
+    in_list(
+        "merge-patches",
+        &["[ID,ID…]", "TITLE"],
+        &["M"],
+        "in patches: put the marked imported patches together under a title",
+    ),
+    in_list(
+        "split-patch",
+        &["[ID]", "file|function|hunk"],
+        &["D"],
+        "in patches: divide an imported patch by file, function or hunk",
+    ),
+    in_list(
+        "phases",
+        &["[ID]", "PHASE,…|none"],
+        &["e"],
+        "in patches: say which phases a patch reaches, in place of what was read",
+    ),
+    in_list("patch-note", &["[ID]", "TEXT|none"], &["E"], "in patches: write a note on a patch, or take it back"),
     ui("micro", &["[SPEC]", "[--device DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
     change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),
     ui("stop-isolation", &[], &[], "stop the search; trials and verdicts so far stay"),
@@ -133,6 +161,18 @@ pub const TABLE: &[Entry] = &[
     list("next-match", &["n"], "next row that matches the filter"),
     list("previous-match", &["#"], "previous row that matches the filter"),
     list("copy", &["y"], "copy the marked rows, or all of the selected one, to the clipboard"),
+    in_list(
+        "sort",
+        &["[risk|id|verdict|state]"],
+        &["S"],
+        "in patches: the next order, or the named one; the title names it",
+    ),
+    in_list(
+        "group",
+        &["[none|tier|gate|file]"],
+        &["B"],
+        "in patches: group rows by tier, by what switches them, by file, or not",
+    ),
     list("scope", &["v"], "in recall: count the trials of the running boots, or all of them"),
 ];
 

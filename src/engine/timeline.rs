@@ -6,6 +6,7 @@ use crate::engine::procedure::Phase;
 use crate::engine::queue::Unqueued;
 use crate::engine::state::Mark;
 use crate::patch::belief::Change;
+use crate::patch::edit::Edit;
 use crate::recall::trial::{Outcome, Trial};
 
 /// The line and how it is marked.
@@ -71,6 +72,20 @@ pub fn describe(what: &Happened) -> (String, Mark) {
         Happened::PatchesImported { source, entries } => {
             (format!("{} patches read from {source}", entries.len()), Mark::Plain)
         }
+        Happened::PatchesRegrouped { out, entries } => {
+            let into: Vec<&str> = entries.iter().map(|e| e.id.as_str()).collect();
+            let how = if into.len() > 1 { "divided into" } else { "put together as" };
+            (format!("{} {how} {}", out.join(", "), into.join(", ")), Mark::Plain)
+        }
+        Happened::PatchEdited { patch, edit } => match edit {
+            Edit::Phases { phases } if phases.is_empty() => (format!("phases of {patch}: as read"), Mark::Plain),
+            Edit::Phases { phases } => {
+                let words: Vec<&str> = phases.iter().map(|p| p.word()).collect();
+                (format!("phases of {patch}: {}", words.join(", ")), Mark::Plain)
+            }
+            Edit::Note { text } if text.is_empty() => (format!("note on {patch} taken back"), Mark::Plain),
+            Edit::Note { text } => (format!("note on {patch}: {text}"), Mark::Plain),
+        },
         Happened::MicroMeasured { report } => {
             let classes: Vec<_> =
                 report.verdicts.iter().map(|v| format!("{} {}", v.candidate, v.class.word())).collect();

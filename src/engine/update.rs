@@ -94,7 +94,7 @@ impl Turn {
 
     /// Records that a command was refused.
     pub(crate) fn refuse(&mut self, command: &Command, failure: Failure) {
-        self.record(Happened::Refused { command: Box::new(command.clone()), failure });
+        self.record(Happened::Refused { command: Box::new(command.redacted()), failure });
     }
 
     /// Starts, or takes up again, a procedure that is in the journal.

@@ -54,7 +54,7 @@ pub fn entry(declared: &Declared) -> (Entry, Vec<String>) {
     let said = |value: &str, text: String| Fact { value: value.to_owned(), place: place.clone(), text };
     let mut phases = BTreeMap::new();
     for word in &declared.phases {
-        match phase(word) {
+        match Phase::parse(word) {
             Some(phase) => {
                 let fact = Fact { value: "the case says so".to_owned(), place: at.clone(), text: word.clone() };
                 phases.insert(phase, fact);
@@ -107,18 +107,6 @@ pub fn entry(declared: &Declared) -> (Entry, Vec<String>) {
 fn split(site: &str) -> (String, Option<u32>) {
     let split = site.rsplit_once(':').and_then(|(path, line)| Some((path, line.parse().ok()?)));
     split.map_or_else(|| (site.to_owned(), None), |(path, line)| (path.to_owned(), Some(line)))
-}
-
-fn phase(word: &str) -> Option<Phase> {
-    Some(match word.to_ascii_lowercase().as_str() {
-        "load" => Phase::Load,
-        "template" => Phase::Template,
-        "extend" | "prefill" => Phase::Extend,
-        "decode" => Phase::Decode,
-        "transfer" => Phase::Transfer,
-        "parse" => Phase::Parse,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

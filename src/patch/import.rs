@@ -155,7 +155,9 @@ pub fn inventory_of(diff: &Diff, tree: Option<&str>) -> Inventory {
 
 /// The patches of a diff; `tree` is the folder of the files that it leads to.
 pub fn imported(bytes: &[u8], tree: Option<&str>, name: &str) -> Imported {
-    let taken = inventory_of(&diff::read_bytes(bytes), tree);
+    let diff = diff::read_bytes(bytes);
+    let mut taken = inventory_of(&diff, tree);
+    inventory::keep(bytes, &diff, &taken.groups, &mut taken.entries);
     let remark = |r: &diff::Remark| {
         Diagnostic::warning("diff", Untrusted::from(r.text.as_str()).visible(300)).at(format!("{name}:{}", r.line))
     };

@@ -5,6 +5,7 @@ pub mod case_text;
 pub mod context;
 pub mod declared;
 pub mod diff;
+pub mod edit;
 pub mod facts;
 pub mod gates;
 pub mod guard;

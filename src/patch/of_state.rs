@@ -3,12 +3,14 @@
 //! Not responsible for any judgement; see `risk`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::context::{
     Bearing, Evidence, Import, Level, Measured, ModelFacts, Notes, Overwrite, Reading, Ruling, Running, Scene, Symptom,
     SymptomKind, Value,
 };
 use super::declared::{self, Declared};
+use super::edit;
 use super::risk::{self, Kind, Ranked};
 use super::types::{Entry, GateKind, GateRead, Phase, Place};
 use crate::case::{Case, Patch, Role, ServingEngine, Target};
@@ -37,22 +39,43 @@ pub fn weigh(state: &State, entries: &[Entry]) -> Vec<Ranked> {
     risk::rank(entries, &scene, &notes(state, case))
 }
 
-/// Every entry: first those that were imported, in their order, under the id of the case's patch that they are, then one
-/// for each patch that only the case tells of.
+/// Every entry, without its lines: first those that were imported, in their order, under the id of the case's patch that
+/// they are, then one for each patch that only the case tells of.
 pub fn entries(state: &State) -> Vec<Entry> {
     let patches = state.case.as_deref().map_or(&[][..], |c| &c.patches);
-    let imported = Imported::of(state);
     let mut out: Vec<Entry> = Vec::new();
     let mut told: BTreeSet<&str> = BTreeSet::new();
-    for entry in &state.entries {
-        let same = patches.iter().find(|p| imported.is(p, entry) && !told.contains(p.id.as_str()));
-        told.extend(same.map(|p| p.id.as_str()));
-        let (id, title) = same.map_or((&entry.id, &entry.title), |p| (&p.id, &p.title));
-        out.push(Entry { id: id.clone(), title: title.clone(), ..Entry::clone(entry) });
+    for (patch, entry) in imported(state) {
+        told.extend(patch.map(|p| p.id.as_str()));
+        let (id, title) = patch.map_or((&entry.id, &entry.title), |p| (&p.id, &p.title));
+        out.push(Entry { id: id.clone(), title: title.clone(), ..entry.without_lines() });
     }
     let untold = patches.iter().filter(|p| !told.contains(p.id.as_str()));
     out.extend(untold.map(|patch| declared::entry(&declared_of(patch)).0));
-    out
+    let edited = |entry: Entry| match state.edits.get(&entry.id) {
+        Some(said) => edit::edited(entry, said.iter()),
+        None => entry,
+    };
+    out.into_iter().map(edited).collect()
+}
+
+/// The imported changes in their order, each with the patch of the case that it is.
+pub fn imported(state: &State) -> Vec<(Option<&Patch>, &Arc<Entry>)> {
+    let patches = state.case.as_deref().map_or(&[][..], |c| &c.patches);
+    let all = Imported::of(state);
+    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut of = |entry: &Entry| {
+        let same = patches.iter().find(|p| all.is(p, entry) && !told.contains(p.id.as_str()));
+        told.extend(same.map(|p| p.id.as_str()));
+        same
+    };
+    state.entries.iter().map(|entry| (of(entry), entry)).collect()
+}
+
+/// The imported changes by the id under which they are shown.
+pub fn shown(state: &State) -> BTreeMap<String, Arc<Entry>> {
+    let id = |patch: Option<&Patch>, entry: &Entry| patch.map_or(&entry.id, |p| &p.id).clone();
+    imported(state).into_iter().map(|(patch, entry)| (id(patch, entry), entry.clone())).collect()
 }
 
 /// The imported changes by their ids, and how many of them read a name.

@@ -43,6 +43,10 @@ const TELLS: &[&str] = &["forward_mode", "forwardmode", "is_decode", "is_extend"
 /// The phases of an entry and those that come with them; empty is unknown and stays so.
 pub fn phases(entry: &Entry) -> BTreeMap<Phase, Fact<String>> {
     let mut all = entry.phases.clone();
+    // Whoever said them knew what they left out.
+    if entry.said_by.is_some() {
+        return all;
+    }
     for known in SERVES {
         let Some(looks) = entry.phases.get(&known.looks) else { continue };
         let is_there = |part: &&str| entry.files.iter().any(|f| f.path.to_ascii_lowercase().contains(*part));

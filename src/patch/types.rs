@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::untrusted::Untrusted;
+
 /// A place in a source file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Place {
@@ -56,6 +58,33 @@ pub struct Entry {
     pub added: u32,
     /// Lines taken away.
     pub removed: u32,
+    /// Who said its phases, in place of what was read; `None` where they were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub said_by: Option<String>,
+    /// Its lines; `None` where it comes from no diff, or was imported by a version that kept none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub piece: Option<Piece>,
+}
+
+/// The lines of a change, as a diff of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Piece {
+    /// They are kept, with secrets taken out.
+    Kept {
+        /// The diff.
+        text: Untrusted,
+    },
+    /// They are more than is kept of one patch.
+    TooLong {
+        /// How long they are.
+        bytes: u64,
+    },
+    /// The patches before it had filled what is kept of one import.
+    NoRoom {
+        /// How long they are.
+        bytes: u64,
+    },
 }
 
 impl Entry {
@@ -75,6 +104,30 @@ impl Entry {
             signals: Vec::new(),
             added: 0,
             removed: 0,
+            said_by: None,
+            piece: None,
+        }
+    }
+
+    /// The same without its lines, which no rule weighs.
+    #[must_use]
+    pub fn without_lines(&self) -> Self {
+        Self {
+            id: self.id.clone(),
+            title: self.title.clone(),
+            origin: self.origin.clone(),
+            files: self.files.clone(),
+            symbols: self.symbols.clone(),
+            gates: self.gates.clone(),
+            phases: self.phases.clone(),
+            dtypes: self.dtypes.clone(),
+            kernels: self.kernels.clone(),
+            asserts: self.asserts.clone(),
+            signals: self.signals.clone(),
+            added: self.added,
+            removed: self.removed,
+            said_by: self.said_by.clone(),
+            piece: None,
         }
     }
 }
@@ -228,6 +281,18 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every one, in the order in which a request meets them.
+    pub const ALL: [Self; 6] = [Self::Load, Self::Template, Self::Extend, Self::Decode, Self::Transfer, Self::Parse];
+
+    /// The phase of that name; `prefill` is another word for extend.
+    pub fn parse(word: &str) -> Option<Self> {
+        let word = word.to_ascii_lowercase();
+        if word == "prefill" {
+            return Some(Self::Extend);
+        }
+        Self::ALL.into_iter().find(|phase| phase.word() == word)
+    }
+
     /// The phase in one word, as in JSON.
     pub fn word(self) -> &'static str {
         match self {

@@ -3,6 +3,8 @@
 //! Arguments that are left out come from what is marked, else from what is selected.
 //! Pure: the line and what it refers to go in, the action comes out.
 
+mod patches;
+
 use std::collections::BTreeMap;
 
 use crate::case::{Case, Patch};
@@ -12,11 +14,14 @@ use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::table;
 use crate::patch::import::ImportFrom;
-use crate::patch::risk::Factor;
+use crate::patch::inventory::By;
+use crate::patch::risk::{Factor, Kind};
+use crate::patch::types::Phase;
 use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
 use crate::ui::pane::PaneId;
+use crate::ui::pane::patch_order::{Grouping, Order};
 use crate::ui::theme::Theme;
 
 /// What a line means.
@@ -91,8 +96,21 @@ pub enum Screen {
     Copy,
     /// Change what the matrix counts.
     Scope,
+    /// Show the patches in this order, or the next one.
+    Sort(Option<Order>),
+    /// Group the patches by this, or by the next.
+    Group(Option<Grouping>),
     /// Unfold what a question folds; without a question there is nothing folded.
     Unfold,
+    /// Type the rest of a command of which this much is said.
+    Ask {
+        /// What is asked, for the person.
+        title: String,
+        /// The command and its first arguments.
+        lead: String,
+        /// What stands there to begin with; the first character that is typed takes its place.
+        suggestion: String,
+    },
     /// Type a note.
     AskNote,
     /// Type the name of a snapshot.
@@ -128,6 +146,9 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
     if let Some(screen) = screen(entry.name, rest)? {
         return Ok(Action::Screen(screen));
     }
+    if let Some(asked) = patches::ask(entry.name, rest, context)? {
+        return Ok(Action::Screen(asked));
+    }
     let args: Vec<&str> = rest.split_whitespace().collect();
     let commands = match entry.name {
         "toggle" => toggle(&args, context)?,
@@ -137,6 +158,10 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "elevate" => vec![elevate(&args, context, entry)?],
         "probe" => vec![Command::Probe { target: known_target(args.first(), context)? }],
         "recall" => vec![Command::Recall { plan: recall_plan(&args, context)? }],
+        "merge-patches" => vec![patches::merge(rest, context)?],
+        "split-patch" => vec![patches::split(&args, context)?],
+        "phases" => patches::phases(rest, context)?,
+        "patch-note" => vec![patches::note(rest, context)?],
         "believe" => vec![believe(rest)?],
         "import-patches" => vec![Command::ImportPatches { from: import_from(&args)? }],
         "micro" => micro(&args, context)?,
@@ -225,11 +250,23 @@ fn screen(name: &str, rest: &str) -> Result<Option<Screen>, Failure> {
         "previous-match" => Screen::Match { forward: false },
         "copy" => Screen::Copy,
         "scope" => Screen::Scope,
+        "sort" => Screen::Sort(chosen(rest, "order", &Order::ALL.map(Order::name), Order::parse)?),
+        "group" => Screen::Group(chosen(rest, "grouping", &Grouping::ALL.map(Grouping::name), Grouping::parse)?),
         "unfold" => Screen::Unfold,
         "note" if rest.is_empty() => Screen::AskNote,
         "snapshot" if rest.is_empty() => Screen::AskSnapshot,
         _ => return Ok(None),
     }))
+}
+
+/// What is named of a few things; nothing is the next one.
+fn chosen<T>(word: &str, what: &str, known: &[&str], parse: fn(&str) -> Option<T>) -> Result<Option<T>, Failure> {
+    if word.is_empty() {
+        return Ok(None);
+    }
+    let unknown =
+        || Failure::new(format!("there is no {what} `{word}`")).hint(format!("it is one of {}", known.join(", ")));
+    parse(word).map(Some).ok_or_else(unknown)
 }
 
 fn split_word(text: &str) -> (&str, &str) {
@@ -546,6 +583,12 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             })
             .collect(),
         ("isolate", _) => patches().collect(),
+        ("split-patch", 0) => context.derived.imported.keys().cloned().collect(),
+        ("phases" | "patch-note", 0) => {
+            context.derived.ranked.iter().filter(|r| r.kind == Kind::Patch).map(|r| r.id.clone()).collect()
+        }
+        ("phases", 1) => Phase::ALL.map(|phase| phase.word().to_owned()).to_vec(),
+        ("split-patch", 1) => By::ALL.map(|by| by.word().to_owned()).to_vec(),
         ("micro", 0) => case.patches.iter().filter_map(|p| p.microtest.clone()).collect(),
         ("unqueue", 0) => context.state.queue.items.iter().map(|q| q.id.to_string()).collect(),
         ("cancel", 0) => context.state.running_jobs().map(|j| j.id.to_string()).collect(),
@@ -557,6 +600,8 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             open.map(|p| p.id.to_string()).collect()
         }
         ("end-state", 0) => ["original", "best-known", "stated"].map(str::to_owned).to_vec(),
+        ("sort", 0) => Order::ALL.map(|o| o.name().to_owned()).to_vec(),
+        ("group", 0) => Grouping::ALL.map(|g| g.name().to_owned()).to_vec(),
         ("focus", 0) => PaneId::ALL.map(|p| p.name().to_owned()).to_vec(),
         ("theme", 0) => Theme::ALL.map(|t| t.name().to_owned()).to_vec(),
         ("layout", 0) => layouts.to_vec(),

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use imbl::{OrdMap, Vector};
 use jiff::Timestamp;
 
 use crate::engine::ids::BootId;
@@ -12,8 +13,10 @@ use crate::engine::state::{Boot, State, TrialEntry};
 use crate::isolate::arms;
 use crate::isolate::estimate::estimate;
 use crate::isolate::verdict::{Finding, Symptom};
+use crate::patch::edit::Said;
 use crate::patch::of_state;
 use crate::patch::risk::{Kind, Ranked, Tier};
+use crate::patch::types::Entry;
 use crate::recall::diagnosis::diagnosis;
 use crate::recall::matrix::{Counts, depth_permille};
 use crate::recall::trial::{ProbeForm, Trial};
@@ -129,7 +132,9 @@ struct Weighed {
     case: Option<String>,
     truths: Vec<Option<Timestamp>>,
     verdicts: Vec<(String, Finding, usize)>,
-    counts: [usize; 3],
+    counts: [usize; 2],
+    entries: Vector<Arc<Entry>>,
+    edits: OrdMap<String, Vector<Said>>,
     symptom: Option<Symptom>,
 }
 
@@ -142,7 +147,9 @@ impl Weighed {
             case: state.case.as_ref().map(|c| c.name.clone()),
             truths: state.targets.values().map(|t| t.truth.as_ref().map(|t| t.at)).collect(),
             verdicts: state.verdicts.iter().map(|v| (v.subject.id.clone(), v.verdict, v.evidence.len())).collect(),
-            counts: [state.micro.len(), state.entries.len(), trials],
+            counts: [state.micro.len(), trials],
+            entries: state.entries.clone(),
+            edits: state.edits.clone(),
             symptom: state.symptom.clone(),
         }
     }
@@ -156,6 +163,8 @@ pub struct Derived {
     last: Option<Arc<Trial>>,
     /// Patches and factors, the most suspect first.
     pub ranked: Vec<Ranked>,
+    /// The imported patches among them, by the id under which they are shown.
+    pub imported: BTreeMap<String, Arc<Entry>>,
     /// The deployment as found.
     found: Arm,
     /// What the ranking was made of.
@@ -201,6 +210,7 @@ impl Derived {
             self.ranked = of_state::ranked(state);
             // Factors of which nothing is suspected must not stand between the patches.
             self.ranked.sort_by_key(|r| r.kind == Kind::Factor && r.tier == Tier::Low);
+            self.imported = of_state::shown(state);
             self.ranked_of = weighed;
         }
         self.search = state.search.as_ref().filter(|s| s.is_active()).map(|s| {

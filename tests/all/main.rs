@@ -12,6 +12,9 @@ mod e2e;
 #[cfg(feature = "tui")]
 mod keys;
 mod lab_source;
+mod patches;
+#[cfg(feature = "tui")]
+mod patches_pane;
 mod pd;
 #[cfg(feature = "tui")]
 mod pty;

@@ -17,6 +17,10 @@ use patchbench::engine::procedure::{Failure, Phase};
 use patchbench::engine::runtime;
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::engine::update::update;
+use patchbench::patch::edit::Edit;
+use patchbench::patch::import::imported;
+use patchbench::patch::inventory::By;
+use patchbench::patch::types;
 use patchbench::recall::trial::{FailKind, Outcome, ProbeForm, TrialKey};
 use patchbench::recall::window::{LoadWindow, Series};
 use patchbench::session::format::{ChainHash, decode, encode};
@@ -83,6 +87,11 @@ fn command() -> impl Strategy<Value = Command> {
         (1u64..3).prop_map(|id| Command::Reject { proposal: ProposalId(id) }),
         Just(Command::ChooseEndState { end_state: EndState::Original }),
         Just(Command::ChooseEndState { end_state: EndState::BestKnown }),
+        Just(Command::MergePatches { patches: vec!["a".into(), "b".into()], title: "both".into() }),
+        prop::sample::select(vec!["a", "b", "both"])
+            .prop_map(|id| Command::SplitPatch { patch: id.into(), by: By::Hunk }),
+        prop::collection::btree_set(prop::sample::select(types::Phase::ALL.to_vec()), 0..3)
+            .prop_map(|phases| Command::EditPatch { patch: "a".into(), edit: Edit::Phases { phases } }),
     ]
 }
 
@@ -118,7 +127,14 @@ fn report() -> impl Strategy<Value = JobReport> {
     let proof = move |levels: BTreeMap<String, String>, pid| {
         Arc::new(fake::proof(&crate::common::case(&PATCHES), "lab", &levels, pid))
     };
+    let read = imported(
+        b"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+b\n--- a/b.py\n+++ b/b.py\n@@ -1 +1 @@\n-a\n+b\n",
+        None,
+        "d",
+    );
+    let read: Vec<_> = read.entries.into_iter().map(Arc::new).collect();
     prop_oneof![
+        Just(JobReport::PatchesRead { source: "d".into(), entries: read }),
         Just(JobReport::Planned(planned.into())),
         (1u64..4, 0usize..4, prop::bool::ANY).prop_map(|(id, step, undo)| JobReport::StepStarted {
             procedure: ProcedureId(id),

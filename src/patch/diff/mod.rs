@@ -40,7 +40,7 @@ pub struct Run {
 }
 
 /// What a line of the text belongs to. Numbers are indices into [`Diff`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
     /// The header, message or signature of a commit.
     Commit(usize),

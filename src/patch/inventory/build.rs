@@ -42,5 +42,7 @@ pub fn entry(diff: &Diff, sides: &[Sides], group: &Group, registry: &Registry) -
         signals: all.signals,
         added,
         removed,
+        said_by: None,
+        piece: None,
     }
 }

@@ -10,6 +10,7 @@ mod id;
 mod piece;
 mod record;
 mod regroup;
+mod remake;
 #[cfg(test)]
 mod tests;
 
@@ -23,9 +24,10 @@ use super::types::Entry;
 
 pub use build::entry;
 pub use group::{Group, Part, groups};
-pub use piece::piece;
+pub use piece::{MOST_OF_AN_IMPORT, Pieces, keep, piece};
 pub use record::of_record;
 pub use regroup::{By, Regroup, merge, split};
+pub use remake::{Divided, NotDivided, apart, together};
 
 /// Everything that a diff tells.
 #[derive(Clone, Debug, Default)]

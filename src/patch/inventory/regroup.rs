@@ -2,6 +2,8 @@
 //!
 //! Not responsible for what was said about a patch before; an entry is built anew from its group.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::group::{Group, Part, by_function};
@@ -31,7 +33,8 @@ pub enum Regroup {
 }
 
 /// By what a patch is divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum By {
     /// One for each file.
     File,
@@ -39,6 +42,25 @@ pub enum By {
     Function,
     /// One for each hunk.
     Hunk,
+}
+
+impl By {
+    /// All of them, from the coarsest.
+    pub const ALL: [Self; 3] = [Self::File, Self::Function, Self::Hunk];
+
+    /// Its name, as it is typed.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Function => "function",
+            Self::Hunk => "hunk",
+        }
+    }
+
+    /// The division of that name.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|by| by.word() == word)
+    }
 }
 
 /// Puts patches together under a title, in the place of the first of them. Its id comes from the title.

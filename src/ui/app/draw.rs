@@ -318,6 +318,10 @@ fn keys_of(pane: PaneId) -> Vec<(&'static str, &'static str)> {
         if !keys.iter().any(|(run, _)| *run == key.0) {
             keys.push(key);
         }
+        // On a narrow screen the help is worth more than these.
+        if pane == PaneId::Patches && key.0 == "palette" {
+            keys.extend([("sort", "sort"), ("group", "group")]);
+        }
     }
     keys
 }

@@ -13,6 +13,7 @@ use crate::ui::layer::input::{Input, What};
 use crate::ui::layer::palette::Palette;
 use crate::ui::layer::quit::{Leave, Quit};
 use crate::ui::layout::solve::neighbour;
+use crate::ui::pane::patch_order::Arrangement;
 use crate::ui::pane::{self, PaneId};
 use crate::ui::widget::list::Filter;
 
@@ -116,6 +117,11 @@ impl App {
                 let st = self.panes.entry(PaneId::Recall).or_default();
                 st.scope_all = !st.scope_all;
             }
+            Screen::Sort(order) => self.arrange(|by| by.order = order.unwrap_or_else(|| by.order.next())),
+            Screen::Group(grouping) => self.arrange(|by| by.grouping = grouping.unwrap_or_else(|| by.grouping.next())),
+            Screen::Ask { title, lead, suggestion } => {
+                self.layers.push(Layer::Input(Input::new(What::Argument { title, lead }, &suggestion)));
+            }
             Screen::AskNote => self.layers.push(Layer::Input(Input::new(What::Note, ""))),
             Screen::AskSnapshot => {
                 let name = format!("snapshot-{}", self.state.snapshots.len() + 1);
@@ -123,6 +129,19 @@ impl App {
             }
         }
         Vec::new()
+    }
+
+    /// Puts the patches into another order; the selection stays on its row.
+    fn arrange(&mut self, change: impl FnOnce(&mut Arrangement)) {
+        let filter = self.with_list(PaneId::Patches, |st, rows, _| {
+            st.list.select(st.list.position(), rows);
+            change(&mut st.arrangement);
+            st.list.filter().clone()
+        });
+        // The rows that a filter shows are kept by their place.
+        self.set_filter(PaneId::Patches, &filter);
+        let words = self.panes.get(&PaneId::Patches).map_or_else(String::new, |st| st.arrangement.words());
+        self.say(&format!("patches {words}"), None);
     }
 
     /// The panes of the layout by number.

@@ -49,6 +49,7 @@ fn works_in(entry: &Entry, pane: PaneId) -> bool {
     match entry.name {
         "left" | "right" => pane == PaneId::Kernels,
         "scope" | "transcript" => pane == PaneId::Recall,
+        "sort" | "group" | "merge-patches" | "split-patch" | "phases" | "patch-note" => pane == PaneId::Patches,
         _ => entry.scope == Scope::List,
     }
 }

@@ -24,6 +24,13 @@ pub enum What {
     Note,
     /// The name of a snapshot.
     Snapshot,
+    /// The rest of a command.
+    Argument {
+        /// What is asked.
+        title: String,
+        /// The command and its first arguments.
+        lead: String,
+    },
 }
 
 /// The input.
@@ -40,7 +47,7 @@ impl Input {
     pub fn new(what: What, text: &str) -> Self {
         let mut area = TextArea::from(text.lines());
         area.move_cursor(ratatui_textarea::CursorMove::End);
-        let suggested = what == What::Snapshot && !text.is_empty();
+        let suggested = matches!(what, What::Snapshot | What::Argument { .. }) && !text.is_empty();
         if suggested {
             area.select_all();
         }
@@ -53,6 +60,8 @@ impl Input {
             What::Filter { .. } => "enter keep  esc as before  a leading ! inverts",
             What::Note => "enter save  alt-enter new line  esc drop",
             What::Snapshot => "enter save  typing replaces the name  esc drop",
+            What::Argument { .. } if self.suggested => "enter go on  typing replaces what stands there  esc drop",
+            What::Argument { .. } => "enter go on  esc drop",
         }
     }
 
@@ -70,7 +79,7 @@ impl Input {
         if closes(event) {
             return match &self.what {
                 What::Filter { pane, before } => Outcome::Filter { pane: *pane, typed: before.clone(), done: true },
-                What::Note | What::Snapshot => Outcome::Close,
+                What::Note | What::Snapshot | What::Argument { .. } => Outcome::Close,
             };
         }
         if event.code == KeyCode::Enter {
@@ -84,6 +93,7 @@ impl Input {
                 _ if typed.trim().is_empty() => Outcome::Close,
                 What::Note => Outcome::Note(typed),
                 What::Snapshot => Outcome::Snapshot(typed.trim().to_owned()),
+                What::Argument { lead, .. } => Outcome::Run(format!("{lead} {}", typed.trim())),
             };
         }
         // An arrow or the end of the line keeps the suggestion for editing.
@@ -106,7 +116,9 @@ impl Input {
         }
         match self.what {
             What::Note => self.area.insert_str(pasted),
-            What::Filter { .. } | What::Snapshot => self.area.insert_str(pasted.replace(['\r', '\n'], " ")),
+            What::Filter { .. } | What::Snapshot | What::Argument { .. } => {
+                self.area.insert_str(pasted.replace(['\r', '\n'], " "))
+            }
         };
         self.changed()
     }
@@ -114,7 +126,7 @@ impl Input {
     fn changed(&self) -> Outcome {
         match &self.what {
             What::Filter { pane, .. } => Outcome::Filter { pane: *pane, typed: self.text(), done: false },
-            What::Note | What::Snapshot => Outcome::Stay,
+            What::Note | What::Snapshot | What::Argument { .. } => Outcome::Stay,
         }
     }
 
@@ -135,6 +147,7 @@ impl Input {
             }
             What::Note => frame(buffer, middle(area, 80, 8), view, "Note, kept in the journal", Role::Focus),
             What::Snapshot => frame(buffer, middle(area, 60, 3), view, "Name of this snapshot", Role::Focus),
+            What::Argument { title, .. } => frame(buffer, middle(area, 80, 3), view, title, Role::Focus),
         };
         (&self.area).render(inside, buffer);
     }

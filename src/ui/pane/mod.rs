@@ -6,6 +6,9 @@ pub mod isolation;
 pub mod jobs;
 pub mod kernels;
 pub mod notes;
+pub mod patch_diff;
+pub mod patch_facts;
+pub mod patch_order;
 pub mod patches;
 pub mod recall;
 pub mod server;
@@ -162,6 +165,8 @@ pub struct PaneState {
     pub cursor: usize,
     /// Count all trials, not only those of the running boots.
     pub scope_all: bool,
+    /// In which order the patches stand.
+    pub arrangement: patch_order::Arrangement,
 }
 
 /// The right end of a title line: a summary, and when the data was read.
@@ -178,7 +183,7 @@ pub struct Heading {
 /// The title line of a pane.
 pub fn heading(pane: PaneId, view: &View<'_>, st: &PaneState) -> Heading {
     match pane {
-        PaneId::Patches => patches::heading(view),
+        PaneId::Patches => patches::heading(view, st),
         PaneId::Server => server::heading(view),
         PaneId::Recall => recall::heading(view, st),
         PaneId::Kernels => kernels::heading(view, st),
@@ -192,17 +197,14 @@ pub fn heading(pane: PaneId, view: &View<'_>, st: &PaneState) -> Heading {
 /// The rows of a pane.
 pub fn source<'a>(pane: PaneId, view: View<'a>, st: &PaneState) -> Box<dyn Source + 'a> {
     match pane {
-        PaneId::Patches => Box::new(patches::Rows::new(view)),
+        PaneId::Patches => Box::new(patches::Rows::new(view, st.arrangement)),
         PaneId::Server => Box::new(server::Rows::new(view)),
         PaneId::Recall => Box::new(recall::Rows::new(view)),
         PaneId::Kernels => Box::new(kernels::Rows::new(view)),
         PaneId::Isolation => Box::new(isolation::Rows::new(view)),
         PaneId::Timeline => Box::new(timeline::Rows::new(view)),
         PaneId::Jobs => Box::new(jobs::Rows::new(view)),
-        PaneId::Notes => {
-            let _ = st;
-            Box::new(notes::Rows::new(view))
-        }
+        PaneId::Notes => Box::new(notes::Rows::new(view)),
     }
 }
 

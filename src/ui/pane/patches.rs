@@ -1,9 +1,10 @@
 //! The risk table: each patch and factor with its risk, its gate, the level that really runs, its evidence and its
-//! verdict; the most suspect first.
+//! verdict.
 
 use ratatui::text::Line;
 
-use super::{FACT, Heading, View, fact};
+use super::patch_order::{self, Arrangement};
+use super::{FACT, Heading, PaneState, View, fact, patch_diff, patch_facts};
 use crate::case::{LevelValue, Patch};
 use crate::isolate::verdict::{Finding, SubjectKind, Verdict};
 use crate::kernel::report::ErrorClass;
@@ -18,15 +19,22 @@ use crate::untrusted::Untrusted;
 /// Levels are stale after this many seconds: a full probe comes every minute.
 const STALE_S: i64 = 180;
 
-/// The rows: patches and factors, the most suspect first.
+/// The rows: patches and factors in the order that was chosen.
 pub struct Rows<'a> {
     view: View<'a>,
+    by: Arrangement,
+    /// Places in the ranking.
+    order: Vec<usize>,
 }
 
 impl<'a> Rows<'a> {
     /// The rows of this state.
-    pub fn new(view: View<'a>) -> Self {
-        Self { view }
+    pub fn new(view: View<'a>, by: Arrangement) -> Self {
+        Self { order: patch_order::arranged(&view, by), view, by }
+    }
+
+    fn ranked(&self, i: usize) -> &'a Ranked {
+        &self.view.derived.ranked[self.order[i]]
     }
 
     fn patch(&self, ranked: &Ranked) -> Option<&'a Patch> {
@@ -36,11 +44,11 @@ impl<'a> Rows<'a> {
 
 impl Source for Rows<'_> {
     fn len(&self) -> usize {
-        self.view.derived.ranked.len()
+        self.order.len()
     }
 
     fn key(&self, i: usize) -> String {
-        self.view.derived.ranked[i].id.clone()
+        self.ranked(i).id.clone()
     }
 
     fn text(&self, i: usize) -> String {
@@ -48,10 +56,15 @@ impl Source for Rows<'_> {
     }
 
     fn columns(&self) -> Vec<Column> {
-        vec![
-            Column::upto("patch", 14, 24, 1),
-            Column::upto("risk", 8, 11, 3),
-            Column::upto("runs", 6, 9, 2),
+        let mut columns = vec![Column::upto("patch", 14, 24, 1), Column::upto("risk", 11, 11, 3)];
+        let group = self.by.grouping.column();
+        if let Some((title, min)) = group {
+            columns.insert(1, Column::upto(title, min, 28, 2));
+        }
+        // Beside a group, the risk says more than the level.
+        let runs = if group.is_some() { 4 } else { 2 };
+        columns.extend([
+            Column::upto("runs", 6, 9, runs),
             Column::number("suspect", 7, 5),
             Column::number("else", 5, 6),
             Column::upto("verdict", 9, 14, 4),
@@ -59,13 +72,29 @@ impl Source for Rows<'_> {
             Column::upto("phases", 7, 14, 7),
             Column::upto("gate", 12, 40, 8),
             Column::grow("title", 16, 9),
-        ]
+        ]);
+        columns
     }
 
     fn cells(&self, i: usize) -> Vec<Cell> {
-        let ranked = &self.view.derived.ranked[i];
+        let ranked = self.ranked(i);
         let (name, risk) = (Cell::of(ranked.id.clone(), Role::Strong), risk_cell(ranked));
-        let Some(p) = self.patch(ranked) else { return without_gate(ranked, name, risk) };
+        let mut cells = match self.patch(ranked) {
+            None => self.without_case(ranked, name, risk),
+            Some(p) => self.of_case(p, name, risk),
+        };
+        if self.by.grouping.column().is_some() {
+            let group = patch_order::group_of(&self.view, ranked, self.by.grouping);
+            // The name of a file says more than the folders before it.
+            let short = group.rsplit('/').next().unwrap_or(&group);
+            cells.insert(1, Cell::of(Untrusted::from(short).visible(60), Role::Text));
+        }
+        cells
+    }
+}
+
+impl Rows<'_> {
+    fn of_case(&self, p: &Patch, name: Cell, risk: Cell) -> Vec<Cell> {
         let (suspect, other) = counts(&self.view, p);
         vec![
             name,
@@ -75,22 +104,22 @@ impl Source for Rows<'_> {
             evidence(&other),
             verdict_cell(verdict_of(&self.view, &p.id)),
             micro_cell(&self.view, p),
-            Cell::of(p.phases.join("+"), Role::Dim),
+            patch_facts::phases_cell(&self.view, &p.id),
             Cell::of(p.gate.switch_name(), Role::Dim),
             Cell::of(p.title.clone(), Role::Dim),
         ]
     }
-}
 
-/// A factor, or an imported patch that the case does not name: nothing switches it with a restart from here.
-fn without_gate(ranked: &Ranked, name: Cell, risk: Cell) -> Vec<Cell> {
-    let gate = match ranked.kind {
-        Kind::Factor => "no restart",
-        Kind::Patch => "not in the case",
-    };
-    let dash = || Cell::of("-", Role::Dim);
-    let title = Cell::of(ranked.title.clone(), Role::Dim);
-    vec![name, risk, dash(), dash(), dash(), dash(), dash(), dash(), Cell::of(gate, Role::Dim), title]
+    /// A factor, or an imported patch that the case does not name: nothing switches it with a restart from here.
+    fn without_case(&self, ranked: &Ranked, name: Cell, risk: Cell) -> Vec<Cell> {
+        let dash = || Cell::of("-", Role::Dim);
+        let (phases, gate) = match ranked.kind {
+            Kind::Factor => (dash(), "no restart"),
+            Kind::Patch => (patch_facts::phases_cell(&self.view, &ranked.id), "not in the case"),
+        };
+        let title = Cell::of(Untrusted::from(ranked.title.as_str()).visible(200), Role::Dim);
+        vec![name, risk, dash(), dash(), dash(), dash(), dash(), phases, Cell::of(gate, Role::Dim), title]
+    }
 }
 
 /// The tier in a word with the sum.
@@ -156,14 +185,16 @@ fn belief_lines(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
 }
 
 /// The title line.
-pub fn heading(view: &View<'_>) -> Heading {
+pub fn heading(view: &View<'_>, st: &PaneState) -> Heading {
     let patches = view.state.case.as_ref().map_or(0, |c| c.patches.len());
     let guilty = view.state.verdicts.iter().filter(|v| v.verdict == Finding::Guilty).count();
+    let by = st.arrangement.words();
     let summary = match (patches, guilty) {
-        (0, _) => String::new(),
+        (0, _) if view.derived.ranked.is_empty() => String::new(),
+        (0, _) => by,
         // The columns `suspect` and `else` have no room to say what they count.
-        (n, 0) => format!("{n}; failed/tried at suspect, else"),
-        (n, g) => format!("{n}, {g} guilty; failed/tried at suspect, else"),
+        (n, 0) => format!("{n}, {by}; failed/tried"),
+        (n, g) => format!("{n}, {g} guilty, {by}; failed/tried"),
     };
     let at = view.state.targets.values().filter_map(|t| t.truth.as_ref()).map(|t| t.at).min();
     Heading { summary, at, stale_after_s: Some(STALE_S) }
@@ -277,7 +308,11 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     ])];
     let risk = ranked.map(|r| risk_lines(view, r)).unwrap_or_default();
     out.extend(belief_lines(view, key));
-    let Some(patch) = patch else { return [out, risk].concat() };
+    out.extend(patch_facts::note_lines(view, key));
+    let diff = view.derived.imported.get(key).map(|entry| patch_diff::lines(view, entry)).unwrap_or_default();
+    let Some(patch) = patch else {
+        return [out, patch_facts::imported_lines(view, key), risk, diff].concat();
+    };
     match verdict_of(view, key) {
         Some(v) => {
             let (words, role) = finding_words(v.verdict);
@@ -336,11 +371,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
         out.push(fact(view, "site", site.clone(), Role::Dim));
     }
     out.extend(risk);
-    let reach = [patch.phases.join("+"), patch.layers.clone().map_or(String::new(), |l| format!("layers {l}"))];
-    let reach: Vec<_> = reach.into_iter().filter(|r| !r.is_empty()).collect();
-    if !reach.is_empty() {
-        out.push(fact(view, "reaches", reach.join(", "), Role::Dim));
-    }
+    out.extend(patch_facts::reach_lines(view, key));
     for (what, how) in &patch.changes {
         out.push(fact(view, "changes", format!("{what}: {how}"), Role::Dim));
     }
@@ -353,5 +384,9 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             out.push(fact(view, name, list.join(", "), Role::Dim));
         }
     }
+    // The gate is what the case says, and is changed there.
+    let place = format!("edit `gate` of the `[[patch]]` with `id = \"{key}\"` in the case file");
+    out.push(fact(view, "other gate", place, Role::Dim));
+    out.extend(diff);
     out
 }
