@@ -36,7 +36,7 @@ impl Wrong {
 /// The first line that is not UTF-8, not Python, or a statement that could change a constant unseen.
 pub(super) fn assignments(bytes: &[u8]) -> Result<Vec<Assignment>, Wrong> {
     let text = std::str::from_utf8(bytes).map_err(|e| {
-        let line = bytes[..e.valid_up_to()].iter().filter(|b| **b == b'\n').count() + 1;
+        let line = bytes[..e.valid_up_to()].split(|b| *b == b'\n').count();
         Wrong::new(line, "it is not UTF-8")
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
