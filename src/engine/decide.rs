@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
-use crate::case::{Case, Target};
+use crate::case::{Case, Gate, Target};
 use crate::engine::command::{Command, EndState};
 use crate::engine::effect::{ChangeWish, Effect, JobSpec};
 use crate::engine::event::Happened;
@@ -23,6 +23,7 @@ use crate::isolate::verdict::{Finding, SubjectKind};
 use crate::patch::context::Evidence;
 use crate::patch::{belief, of_state};
 use crate::redact;
+use crate::remote::source;
 
 /// Takes a command of the turn's actor: watchers may only propose.
 ///
@@ -478,13 +479,18 @@ fn may_change(turn: &Turn, target: &Target) -> Result<(), Failure> {
 }
 
 fn check_levels(case: &Case, target: &str, levels: &BTreeMap<String, String>) -> Result<(), Failure> {
-    target_of(case, target)?;
+    let target = target_of(case, target)?;
     for (patch, level) in levels {
         let entry = case.patch(patch).ok_or_else(|| Failure::new(format!("the case has no patch `{patch}`")))?;
         let Some(known) = entry.gate.levels() else {
-            return Err(Failure::new(format!("`{patch}` has no gate that this version can switch"))
-                .hint("give it an `env` or `flag` gate with levels in the case file"));
+            return Err(Failure::new(format!("`{patch}` has no gate that could be switched"))
+                .hint("give it an `env`, `flag` or `reverse` gate in the case file"));
         };
+        if matches!(entry.gate, Gate::Reverse { .. })
+            && let Some(failure) = source::obstacle(target)
+        {
+            return Err(failure);
+        }
         if !known.contains_key(level) {
             let names: Vec<_> = known.keys().map(String::as_str).collect();
             return Err(Failure::new(format!("`{patch}` has no level `{level}`"))

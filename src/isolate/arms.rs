@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::case::{Case, Gate, Patch, Role};
 use crate::engine::state::{State, TargetState};
 use crate::isolate::search::{Arm, Search};
-use crate::remote::source::look;
+use crate::remote::source;
 
 /// Names of the targets that serve a request themselves: all but routers.
 pub fn serving_targets(case: &Case) -> impl Iterator<Item = &str> {
@@ -78,7 +78,7 @@ pub fn no_gate(case: &Case, patch: &Patch) -> Option<String> {
         return Some("it has no variable, flag or diff that switches it".into());
     }
     if matches!(patch.gate, Gate::Reverse { .. })
-        && let Some(failure) = patch.targets_in(case).find_map(look::obstacle)
+        && let Some(failure) = patch.targets_in(case).find_map(source::obstacle)
     {
         return Some(failure.message);
     }

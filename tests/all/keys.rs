@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::sample::{UNICODE, app, case, feed, now, procedure, rich, screen, setup, with_procedure};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use patchbench::case::{Case, Gate};
 use patchbench::engine::command::{Command, EndState};
 use patchbench::engine::ids::{JobId, ProcedureId};
 use patchbench::engine::input::ActorRole;
@@ -81,7 +82,13 @@ fn toggle_takes_the_next_level_of_the_selected_patch() {
 
 #[test]
 fn a_patch_without_a_gate_cannot_be_toggled_and_says_why() {
-    let mut app = app(rich(), UNICODE);
+    // One that only its diff switches is asked for; whether the source can be switched is for the engine to say.
+    check("jt", &[toggle("routed-scaling", None, "off")]);
+    let mut state = rich();
+    let mut case = Case::clone(state.case.as_ref().unwrap());
+    case.patches.iter_mut().find(|p| p.id == "routed-scaling").unwrap().gate = Gate::None;
+    state.case = Some(Arc::new(case));
+    let mut app = app(state, UNICODE);
     assert_eq!(type_keys(&mut app, "jt"), []);
     assert!(message(&app).contains("cannot be switched"), "{}", message(&app));
 }

@@ -11,7 +11,7 @@ use crate::remote::proc::{Environ, Unknown};
 use crate::remote::script::Ask;
 use crate::remote::source::look::{self, Chosen, Source};
 use crate::remote::source::text::{self, Sources};
-use crate::remote::source::{SEARCH_PATH, tree};
+use crate::remote::source::{self, SEARCH_PATH, tree};
 use crate::truth::declared::Declared;
 use crate::truth::service;
 
@@ -81,14 +81,14 @@ pub(super) fn copy(plan: &Plan<'_>, levels: &Levels, declared: &Declared) -> Res
 /// The patches that must be taken out: those whose level is not what the checkout itself gives.
 fn taken_out(source: &Source, patches: &[&Patch], levels: &Levels) -> Result<BTreeSet<String>, Failure> {
     let mut out = BTreeSet::new();
-    for patch in look::of_source(patches) {
+    for patch in source::of_source(patches) {
         let Some(wanted) = levels.wanted.get(&patch.id) else { continue };
         match (wanted.as_str(), source.held.get(&patch.id)) {
-            (_, Some(Err(failure))) if wanted == look::OUT => return Err(failure.clone()),
-            (look::OUT, Some(Ok(look::Held::Has))) => {
+            (_, Some(Err(failure))) if wanted == source::OUT => return Err(failure.clone()),
+            (source::OUT, Some(Ok(look::Held::Has))) => {
                 out.insert(patch.id.clone());
             }
-            (look::IN, Some(Ok(look::Held::Lacks))) => {
+            (source::IN, Some(Ok(look::Held::Lacks))) => {
                 return Err(Failure::new(format!("`{}` does not have `{}`", source.checkout, patch.id))
                     .hint("the level `on` is the checkout as it is: put the patch in there by hand"));
             }
@@ -188,7 +188,7 @@ pub(super) fn take_away(plan: &Plan<'_>) -> Result<Option<Step>, Failure> {
     let prefix = tree::prefix(&world.ground.folder, &world.stem);
     let again = || -> Option<Action> {
         let source = world.source.as_ref()?;
-        let is_out = |id: &str| world.current.get(id).is_some_and(|level| level == look::OUT);
+        let is_out = |id: &str| world.current.get(id).is_some_and(|level| level == source::OUT);
         let chosen = source.sources(is_out);
         let (path, key) = place(world, source, &chosen).ok()?;
         let text = make(world, source, &chosen, &path, &key).ok()?;

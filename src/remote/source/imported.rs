@@ -65,7 +65,7 @@ pub(crate) async fn confirm(
     taken.extend(since(&end.out, &path, from.started));
     let mut evidence = Vec::new();
     for reversal in chosen.reversals() {
-        let Some(reading) = readings.get_mut(&reversal.patch).filter(|r| r.level.as_deref() == Ok(look::OUT)) else {
+        let Some(reading) = readings.get_mut(&reversal.patch).filter(|r| r.level.as_deref() == Ok(super::OUT)) else {
             continue;
         };
         let witnesses = reversal.witnesses();

@@ -6,18 +6,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::reversal::{self, Reversal};
 use super::text::Sources;
-use super::{SEARCH_PATH, tree};
-use crate::case::{Gate, Manager, Patch, Target};
+use super::{IN, OUT, SEARCH_PATH, obstacle, of_source, tree};
+use crate::case::{Gate, Patch, Target};
 use crate::engine::procedure::Failure;
 use crate::remote::levels::LevelReading;
 use crate::remote::machine::{Machine, ShellFailure};
 use crate::remote::proc::Unknown;
 use crate::untrusted::Untrusted;
 
-/// The level of a patch whose diff the source has.
-pub(crate) const IN: &str = "on";
-/// The level of a patch whose diff is taken out.
-pub(crate) const OUT: &str = "off";
 /// Seconds that a host may take to read a checkout.
 const TIME_S: f64 = 60.0;
 
@@ -45,28 +41,6 @@ pub(crate) struct Source {
     pub(crate) kib: u64,
     /// What is free where a copy would lie, in KiB; `None` where the host does not tell.
     pub(crate) free_kib: Option<u64>,
-}
-
-/// The patches of a target that its source alone switches.
-pub(crate) fn of_source<'p>(patches: &[&'p Patch]) -> Vec<&'p Patch> {
-    patches.iter().copied().filter(|p| matches!(p.gate, Gate::Reverse { .. })).collect()
-}
-
-/// Why the source of a target cannot be switched, as the case alone tells; `None` where it can be tried.
-pub(crate) fn obstacle(target: &Target) -> Option<Failure> {
-    if matches!(target.manager, Manager::Docker { .. }) {
-        return Some(
-            Failure::new(format!("`{}` runs in a container, whose source is not switched", target.name))
-                .hint("build an image without the patch, or give the patch a variable: `patchbench patches guard`"),
-        );
-    }
-    if target.checkout.is_none() {
-        return Some(
-            Failure::new(format!("the case names no `checkout` of `{}`", target.name))
-                .hint("add `checkout = \"…\"`, the folder on its host that the server imports from"),
-        );
-    }
-    None
 }
 
 /// Reads the source of a target; `None` where no patch of it is switched there. `folder` is where copies would lie.
