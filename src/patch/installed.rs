@@ -19,17 +19,20 @@ pub const DIST_INFO: &str = ".dist-info";
 /// Stands between the record and the hashes.
 const SUMS: &str = "== the hashes of the files as they are";
 
+/// Says that a folder has files that could not be read.
+const UNREAD: &str = "== not all could be read";
+
 /// Prints the record of the installation whose `.dist-info` folder is `$1`, and the hash of every file in the folders
 /// that it names; changes nothing.
 pub(super) const SCRIPT: &str = "cd -- \"$1\" || exit 1\n\
     [ -r RECORD ] || { echo 'it has no RECORD that can be read' >&2; exit 1; }\n\
     cat RECORD || exit 1\n\
     echo \"== the hashes of the files as they are\"\n\
-    folders=$(cut -d, -f1 RECORD | awk -F/ 'NF > 1 && $1 != \"..\" && $1 !~ /\\.dist-info$/ { print $1 }' | sort -u)\n\
+    folders=$(cut -d, -f1 RECORD | tr -d '\"' | awk -F/ 'NF > 1 && $1 != \"..\" && $1 !~ /\\.dist-info$/ { print $1 }' | sort -u)\n\
     cd .. || exit 1\n\
     printf '%s\\n' \"$folders\" | while read -r folder; do\n\
     \x20 [ -n \"$folder\" ] || continue\n\
-    \x20 find \"./$folder\" -name __pycache__ -prune -o -type f ! -name '*.pyc' -exec sha256sum {} +\n\
+    \x20 find \"./$folder\" -name __pycache__ -prune -o -type f ! -name '*.pyc' -exec sha256sum {} + || echo \"== not all could be read\"\n\
     done\n";
 
 /// The entries of what an installation answered; `folder` is its `.dist-info` folder.
@@ -42,7 +45,8 @@ pub(super) fn entries(answer: &str, folder: &str) -> Result<(Vec<Entry>, Vec<Dia
     let (record, sums) = answer
         .split_once(&format!("{SUMS}\n"))
         .ok_or_else(|| Failure::new(format!("the answer about `{folder}` broke off")).hint("ask again"))?;
-    let (files, unread) = differing(record, sums);
+    let whole = !sums.lines().any(|line| line == UNREAD);
+    let (mut files, unread) = differing(record, &sums.replace(&format!("{UNREAD}\n"), ""));
     if sums.trim().is_empty() {
         return Err(Failure::new(format!("`{distribution}` has no files of its own beside its record"))
             .hint("an editable installation takes its files from a checkout: import a range of commits from there"));
@@ -51,7 +55,14 @@ pub(super) fn entries(answer: &str, folder: &str) -> Result<(Vec<Entry>, Vec<Dia
         let shown = Untrusted::from(line.as_str()).visible(160);
         Diagnostic::warning("record", format!("this line of the record is not understood: `{shown}`")).at(folder)
     };
-    Ok((inventory::of_record(distribution, &files), unread.iter().map(remark).collect()))
+    let mut remarks: Vec<Diagnostic> = unread.iter().map(remark).collect();
+    if !whole {
+        // What could not be read is not gone.
+        files.retain(|(_, how)| *how != Touch::Deleted);
+        let message = "some files could not be read, so that it is not known which are as recorded and which are gone";
+        remarks.push(Diagnostic::warning("record", message).at(folder));
+    }
+    Ok((inventory::of_record(distribution, &files), remarks))
 }
 
 /// The files that are not as recorded, by path, and the lines that were not understood.
@@ -90,10 +101,15 @@ fn differing(record: &str, sums: &str) -> (Vec<(String, Touch)>, Vec<String>) {
         let top = path.split('/').next().unwrap_or_default();
         path.contains('/') && top != ".." && !top.ends_with(DIST_INFO) && !path.contains("__pycache__")
     };
-    let gone = wanted.keys().filter(|p| own(p) && there.binary_search(*p).is_err() && !p.ends_with(".pyc"));
+    let gone = wanted.keys().filter(|p| own(p) && there.binary_search(*p).is_err() && !is_compiled(p));
     out.extend(gone.map(|path| (path.clone(), Touch::Deleted)));
     out.sort_by(|a, b| a.0.cmp(&b.0));
     (out, unread)
+}
+
+/// Whether a file is what Python makes of a source by itself.
+fn is_compiled(path: &str) -> bool {
+    path.rsplit_once('.').is_some_and(|(_, ending)| ending == "pyc")
 }
 
 /// A hash as wheels write it, in hexadecimal.

@@ -27,7 +27,7 @@ main() {
     if [ -n "$log" ]; then emit log text whole "$(log_place)"; fi
     if [ -n "$stem" ]; then
         take overrides 65536 names "$folder/$stem-"
-        take trees 65536 names "$folder/trees/$stem-"
+        take trees 65536 names "$folder/trees/$lease-"
         take runs 65536 runs
         for file in holder token until restored program; do take "lease.$file" 4096 cat "$folder/leases/$lease/$file"; done
         take lease.worker 65536 cat "$folder/leases/$lease/worker"

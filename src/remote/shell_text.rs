@@ -294,14 +294,16 @@ pub(super) fn put_back(
          \x20 i=0; while {{ leads || [ -n \"$(members)\" ]; }} && [ $i -lt 50 ]; do sleep 0.1; i=$((i+1)); done\n\
          \x20 rm -f \"$run.pid\" \"$run.exit\" \"$run.offset\"\n\
          done\n\
+         # A full disk is freed before a start needs it.\n\
+         {take_away}\n\
          {start}\
-         rm -f {overrides}*.sh {overrides}*.sh.retired {jobs}* && rm -rf {trees}*\n\
+         rm -f {overrides}*.sh {overrides}*.sh.retired {jobs}*\n\
          echo 'put back'",
         wait = wait_for_jobs(jobs)?,
         jobs = quote(jobs)?,
         runs = quote(runs)?,
         overrides = quote(overrides)?,
-        trees = quote(trees)?,
+        take_away = super::source::text::take_away(trees)?,
     ))
 }
 

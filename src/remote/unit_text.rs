@@ -201,7 +201,8 @@ pub(super) fn put_back(
     Ok(format!(
         "{TICKS}\n{}\n{}\n\
          [ $? = 0 ] || exit 1\n\
-         {look}rm -f {overrides}*.sh {jobs}* && rm -rf {trees}*\n\
+         {look}rm -f {overrides}*.sh {jobs}*\n\
+         {take_away}\n\
          echo 'put back'",
         super::shell_text::wait_for_jobs(jobs)?,
         put(unit, file, None, Some(*before))?,
@@ -211,7 +212,7 @@ pub(super) fn put_back(
                 "i=0; until up; do [ $i -lt 300 ] || { echo 'systemd does not start it' >&2; exit 1; }; sleep 0.1; i=$((i+1)); done\n",
         },
         overrides = quote(overrides)?,
-        trees = quote(trees)?,
+        take_away = super::source::text::take_away(trees)?,
         jobs = quote(jobs)?,
     ))
 }

@@ -65,22 +65,44 @@ pub fn rows(target: &Target, probe: &Probe, server: u32, wanted: &BTreeMap<Strin
     each.map(|((site, wanted), module)| row(target, site, wanted, module, path.as_ref(), started)).collect()
 }
 
+/// Why nothing is known of what a server imports that is written in another language.
+pub const NO_PYTHON: &str = "the server is no Python";
+
+/// The file of a module that the rules of a search path lead to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// Its canonical path.
+    pub path: String,
+    /// The entry of the search path.
+    pub folder: String,
+    /// Why it is not the checkout's text as it was when the process started, or not known to be; `None` where it is.
+    pub otherwise: Option<String>,
+}
+
 /// The file that the rules of the server's search path lead to, for each module that a probe was asked for.
-pub fn files(probe: &Probe, server: u32, asked: &[Wanted]) -> BTreeMap<String, Result<String, Unknown>> {
+pub fn files(probe: &Probe, server: u32, asked: &[Wanted]) -> BTreeMap<String, Result<Imported, Unknown>> {
     let Some(imports) = &probe.imports else { return BTreeMap::new() };
     let path = match probe.processes.get(&server) {
         Some(process) => search_path(imports, process, server),
         None => Err(Unknown(format!("process {server} was not read"))),
     };
-    let file = |module: &Module| -> Result<String, Unknown> {
+    let start = probe.processes.get(&server).and_then(|p| p.stat.as_ref().ok()).map(|s| s.key);
+    let started = start.and_then(|key| probe.host.started_at(key).ok()).map(jiff::Timestamp::as_second);
+    let file = |module: &Module| -> Result<Imported, Unknown> {
         let path = path.as_ref().map_err(Clone::clone)?;
-        let path = path.as_ref().ok_or_else(|| Unknown("the server is no Python".into()))?;
+        let path = path.as_ref().ok_or_else(|| Unknown(NO_PYTHON.into()))?;
         let found = path.choose(module).ok_or_else(|| Unknown("no entry of its search path has it".into()))?;
         match &found.file.times {
-            Ok(Some(_)) => found.file.path.clone(),
-            Ok(None) => Err(Unknown("the package that it imports has no such file".into())),
-            Err(why) => Err(why.clone()),
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(Unknown("the package that it imports has no such file".into())),
+            Err(why) => return Err(why.clone()),
         }
+        let (status, note) = judge(module.source.as_ref(), found, started);
+        Ok(Imported {
+            path: found.file.path.clone()?,
+            folder: found.folder.clone(),
+            otherwise: (status != RowStatus::Agrees).then_some(note),
+        })
     };
     asked.iter().zip(&imports.modules).map(|(w, module)| (w.path.clone(), file(module))).collect()
 }
@@ -195,7 +217,7 @@ fn row(
 ) -> Row {
     let chosen = match path {
         Err(Unknown(why)) => Err(why.clone()),
-        Ok(None) => Err("the server is no Python".to_owned()),
+        Ok(None) => Err(NO_PYTHON.to_owned()),
         Ok(Some(path)) => path.choose(module).ok_or_else(|| {
             let top = wanted.path.split('/').next().unwrap_or_default();
             format!("no entry of its search path has `{top}`, so that a hook of its own would bring it")

@@ -200,7 +200,8 @@ async fn look_at_source(
     });
     let failed = match started {
         Ok(started) => {
-            let from = Evidences { machine: &machine, started, lines: &lines, log, rules: &rules };
+            let compiles = imported::compiles(&shown);
+            let from = Evidences { machine: &machine, started, lines: &lines, log, rules: &rules, compiles };
             imported::confirm(source, &mut levels, search_path, &from, &ctx.cancel).await.err()
         }
         Err(Unknown(why)) => Some(Failure::new(why)),

@@ -1,4 +1,4 @@
-//! The real server over a checkout: a patch that no gate switches, in the tree and reversed in a tree of its own.
+//! The real server over a checkout: patches that no gate switches, in it and taken out of a copy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -100,13 +100,12 @@ impl Lab {
         tree
     }
 
-    /// Lets the launch script name another tree.
-    fn serve_from(&self, tree: &Path) {
-        let script = self.folder().join("serve_lab.sh");
-        let text = fs_err::read_to_string(&script).unwrap();
-        let (old, new) = (self.checkout.to_str().unwrap(), tree.to_str().unwrap());
-        assert_eq!(text.matches(old).count(), 1, "{text}");
-        fs_err::write(&script, text.replace(old, new)).unwrap();
+    /// The text and the date of every file of the checkout.
+    fn sources(&self) -> Vec<(String, std::time::SystemTime)> {
+        let read = |path: &String| {
+            (fs_err::read_to_string(path).unwrap(), fs_err::metadata(path).unwrap().modified().unwrap())
+        };
+        files(&self.checkout).iter().map(read).collect()
     }
 
     /// Starts a server from a tree that it cannot run.
@@ -128,8 +127,14 @@ fn files(tree: &Path) -> Vec<String> {
     ["indexer.py", "mhc.py", "moe.py", "cache.py"].map(|name| file(tree, name).display().to_string()).to_vec()
 }
 
+/// What the last proof of a change saw about one thing.
+fn evidence<'v>(done: &'v Value, about: &str) -> Option<&'v str> {
+    let all = done["proofs"].as_array()?.last()?["evidence"].as_array()?;
+    all.iter().find(|e| e["about"] == about)?["seen"].as_str()
+}
+
 #[test]
-fn a_patch_without_a_gate_loses_the_prompt_until_a_tree_without_it_is_served() {
+fn a_patch_without_a_gate_loses_the_prompt_until_its_diff_is_taken_out_of_a_copy() {
     let lab = Lab::installed();
     assert_eq!(lab.restart(), files(&lab.checkout));
     let (status, recall) = lab.json(&["recall", &lab.case]);
@@ -137,12 +142,27 @@ fn a_patch_without_a_gate_loses_the_prompt_until_a_tree_without_it_is_served() {
     let told = lab.server_info().to_string();
     assert!(!told.contains(PACKAGE) && !told.contains("fp8"), "{told}");
 
-    let tree = lab.tree_without("index-page.diff");
-    lab.serve_from(&tree);
-    assert_eq!(lab.restart(), files(&tree));
+    // The diff is taken out of a copy for this server alone, then that of the harmless patch as well.
+    let before = lab.sources();
+    let (status, off) = lab.json(&["toggle", &lab.case, "index-page", "off", "--yes"]);
+    assert_eq!((status, off["outcomes"][0].as_str()), (0, Some("completed")), "{off}");
+    let imported = evidence(&off, "imported:index-page").unwrap();
+    assert!(imported.contains("the log of the start names") && imported.contains("~index-page/patchlab"), "{imported}");
     let (status, recall) = lab.json(&["recall", &lab.case]);
     assert_eq!(status, 0, "the other patch of the tree is harmless: {}", recall["symptom"]);
+    assert_eq!(recall["trials"][0]["arm"]["index-page@lab"], "off");
+    let (status, both) = lab.json(&["toggle", &lab.case, "kv-fp8", "off", "--yes"]);
+    let levels = &both["proofs"][0]["levels"];
+    assert_eq!((status, &levels["index-page"], &levels["kv-fp8"]), (0, &"off".into(), &"off".into()), "{both}");
+    assert!(evidence(&both, "imported:kv-fp8").unwrap().contains("~index-page~kv-fp8/"), "{both}");
+    let (status, back) = lab.json(&["restore", &lab.case, "--yes"]);
+    let levels = &back["proofs"][0]["levels"];
+    assert_eq!((status, &levels["index-page"], &levels["kv-fp8"]), (0, &"on".into(), &"on".into()), "{back}");
+    assert_eq!(lab.sources(), before);
+    let copies = lab.root.path().join("state/patchbench/overrides/trees");
+    assert_eq!(fs_err::read_dir(copies).map_or(0, Iterator::count), 0, "a copy is left");
 
+    let tree = lab.tree_without("index-page.diff");
     let broken = file(&tree, "indexer.py");
     let text = fs_err::read_to_string(&broken).unwrap();
     fs_err::write(&broken, format!("{text}PAGE_OFFSET = 1\n")).unwrap();
@@ -152,4 +172,24 @@ fn a_patch_without_a_gate_loses_the_prompt_until_a_tree_without_it_is_served() {
     let line = text.lines().count() + 1;
     let sentence = format!("cannot run `{}`, line {line}: `PAGE_OFFSET` is set again, after line 6", broken.display());
     assert!(error.contains(&sentence), "{error}");
+}
+
+#[test]
+fn the_search_convicts_the_diff_and_acquits_every_other_patch() {
+    if std::env::var_os("PATCHBENCH_LONG").is_none() {
+        println!("SKIP source_search: a whole search runs in `scripts/test --long`, which sets PATCHBENCH_LONG");
+        return;
+    }
+    let lab = Lab::installed();
+    lab.restart();
+    let before = lab.sources();
+    let (status, found) = lab.json(&["isolate", &lab.case, "--yes", "lab"]);
+    assert_eq!(status, 1, "{found:#}");
+    let of = |verdict: &str| -> Vec<&str> {
+        let all = found["verdicts"].as_array().unwrap().iter().filter(|v| v["verdict"] == verdict);
+        all.filter_map(|v| v["subject"]["id"].as_str()).collect()
+    };
+    assert_eq!(of("guilty"), ["index-page"], "{found:#}");
+    assert!(of("acquitted").contains(&"kv-fp8") && of("acquitted").len() == 6, "{found:#}");
+    assert_eq!(lab.sources(), before);
 }

@@ -30,9 +30,10 @@ pub(super) fn resolved(text: &str, branch: Branch) -> String {
         let (first, end) = (node.start_position().row, node.end_position().row + 1);
         let otherwise = node.child_by_field_name("alternative").map(|other| other.start_position().row);
         let turned = rows[first].contains("!= \"1\"");
-        let kept = match (branch == Branch::Patched) != turned {
-            true => first + 1..otherwise.unwrap_or(end),
-            false => otherwise.map_or(end, |row| row + 1)..end,
+        let kept = if (branch == Branch::Patched) == turned {
+            otherwise.map_or(end, |row| row + 1)..end
+        } else {
+            first + 1..otherwise.unwrap_or(end)
         };
         let unit = if rows[first].starts_with('\t') { "\t" } else { "    " };
         let dedented = |row: usize| {
@@ -86,7 +87,7 @@ fn nodes() -> impl Strategy<Value = Vec<Node>> {
 
 fn write(nodes: &[Node], depth: usize, out: &mut String) {
     let indent = "    ".repeat(depth);
-    let line = |text: String, out: &mut String| out.push_str(&format!("{indent}{text}\n"));
+    let line = |text: String, out: &mut String| out.extend([indent.as_str(), &text, "\n"]);
     for node in nodes {
         match node {
             Node::Plain(n) => line(format!("call({n})"), out),

@@ -17,7 +17,7 @@ fn guarded(old: &str, new: &str) -> Result<Guarded, Refusal> {
 /// Both files are given within a function; what comes out is its body.
 fn check(old: &str, new: &str, expect: &str) {
     let file = |body: &str| {
-        let body: String = body.lines().map(|row| format!("    {row}\n")).collect();
+        let body = body.lines().fold(String::new(), |out, row| out + "    " + row + "\n");
         format!("import os\n\n\ndef f(x):\n{body}")
     };
     let (old, new, expect) = (file(old), file(new), file(expect));

@@ -20,7 +20,7 @@ use crate::remote::proc::{Environ, Unknown};
 use crate::remote::script::{self, Override};
 use crate::remote::source::{self, look::Source};
 use crate::truth::declared::{Declared, Text};
-use crate::truth::service;
+use crate::truth::{imports, service};
 
 /// Folder of our files on another host, for who asks there.
 const ELSEWHERE: &str = "~/.local/state/patchbench/overrides";
@@ -120,8 +120,10 @@ pub(super) async fn look(
     let lease = lease_name(target);
     let question = ground::Question { folder, stem: stem.clone(), lease: lease.clone(), log, unit: unit.clone() };
     let ground = ground::ask(machine, &question, &ctx.cancel).await?;
+    let source = source::look::look(machine, target, patches, &ground.folder, &ctx.cancel).await;
     let ask = Ask {
         ports: vec![port],
+        modules: source.as_ref().map(source::imported::wanted).unwrap_or_default(),
         files: script.iter().cloned().collect(),
         overrides: Some(ground.folder.clone()),
         unit,
@@ -149,10 +151,9 @@ pub(super) async fn look(
         running: None,
         current: BTreeMap::new(),
         own_levels: BTreeMap::new(),
-        source: None,
+        source,
         launch: None,
     };
-    world.source = source::look::look(machine, target, patches, &world.ground.folder, &ctx.cancel).await;
     if let Some(script) = &script {
         look_at_script(&mut world, script, patches)?;
     } else {
@@ -162,7 +163,8 @@ pub(super) async fn look(
     if let Some(running) = &world.running {
         let mut read = service::levels(&world.probe, running.key.pid, patches);
         if let Some(source) = &world.source {
-            source.settle(&mut read);
+            let modules = source::imported::wanted(source);
+            source.settle(&mut read, &imports::files(&world.probe, running.key.pid, &modules));
         }
         world.current = read.into_iter().filter_map(|(patch, reading)| Some((patch, reading.level.ok()?))).collect();
     }

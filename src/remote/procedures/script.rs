@@ -98,7 +98,7 @@ impl Steps<'_> {
     /// Puts the target back without us, whatever was done: every start of ours ends, and where the server that runs now
     /// is gone, the script is started as it is.
     fn restore(&self) -> Result<String, Failure> {
-        let World { ground, stem, .. } = self.world;
+        let World { ground, stem, lease, .. } = self.world;
         let folder = &ground.folder;
         let again = match &self.world.running {
             Some(running) => {
@@ -112,7 +112,7 @@ impl Steps<'_> {
         shell_text::put_back(
             &format!("{folder}/jobs/{stem}-"),
             &format!("{}-", runs(self.world)),
-            (&format!("{folder}/{stem}-"), &tree::prefix(folder, stem)),
+            (&format!("{folder}/{stem}-"), &tree::prefix(folder, lease)),
             again.as_ref().map(|(key, start)| (*key, start.as_str())),
         )
     }

@@ -5,15 +5,17 @@ use std::collections::BTreeSet;
 
 use super::look::World;
 use super::{Levels, Plan, shell};
-use crate::case::{Manager, Patch};
+use crate::case::Manager;
+use crate::engine::effect::ChangeWish;
 use crate::engine::procedure::{Action, Failure, Step};
 use crate::remote::proc::{Environ, Unknown};
 use crate::remote::script::Ask;
 use crate::remote::source::look::{self, Chosen, Source};
-use crate::remote::source::text::{self, Sources};
+use crate::remote::source::text::{self, Runs, Sources};
 use crate::remote::source::{self, SEARCH_PATH, tree};
 use crate::truth::declared::Declared;
 use crate::truth::service;
+use crate::untrusted::Untrusted;
 
 /// Variables that lead compilers of kernels to a folder of their own, and that folder's name.
 const CACHES: [(&str, &str); 4] = [
@@ -41,13 +43,21 @@ pub(super) struct Copy {
 /// A diff cannot be taken out of the checkout, or nothing tells what the server's search path must hold beside it.
 pub(super) fn copy(plan: &Plan<'_>, levels: &Levels, declared: &Declared) -> Result<Option<Copy>, Failure> {
     let Some(source) = &plan.world.source else { return Ok(None) };
-    let out = taken_out(source, &plan.wish.patches, levels)?;
+    let out = taken_out(plan, source, levels)?;
     if out.is_empty() {
         return Ok(None);
     }
     let world = plan.world;
     let chosen = source.sources(|id| out.contains(id));
     let (path, key) = place(world, source, &chosen)?;
+    let kernels = chosen.reversals().iter().any(|r| r.kernels);
+    if source.noexec && (kernels || source.programs) {
+        return Err(Failure::new(format!(
+            "nothing may be run from {} on `{}` (`noexec`), and the package has or makes compiled programs",
+            world.ground.folder, world.target.host
+        ))
+        .hint("mount it without `noexec`, or switch the patch by hand"));
+    }
     let stood = world.ground.trees.contains(&path);
     if let Some(free) = source.free_kib.filter(|free| !stood && *free < source.kib + source.kib / 10) {
         return Err(Failure::new(format!(
@@ -71,7 +81,6 @@ pub(super) fn copy(plan: &Plan<'_>, levels: &Levels, declared: &Declared) -> Res
     let value = others.as_ref().map_or_else(|| path.clone(), |rest| format!("{path}:{rest}"));
     let set = |switch: &str, value: String| Ask { switch: switch.to_owned(), value: Some(value), takes_value: true };
     let mut asks = vec![set(SEARCH_PATH, value)];
-    let kernels = chosen.reversals().iter().any(|r| r.kernels);
     if kernels {
         asks.extend(CACHES.map(|(variable, folder)| set(variable, format!("{path}/.caches/{folder}"))));
     }
@@ -79,10 +88,20 @@ pub(super) fn copy(plan: &Plan<'_>, levels: &Levels, declared: &Declared) -> Res
 }
 
 /// The patches that must be taken out: those whose level is not what the checkout itself gives.
-fn taken_out(source: &Source, patches: &[&Patch], levels: &Levels) -> Result<BTreeSet<String>, Failure> {
+fn taken_out(plan: &Plan<'_>, source: &Source, levels: &Levels) -> Result<BTreeSet<String>, Failure> {
     let mut out = BTreeSet::new();
-    for patch in source::of_source(patches) {
+    for patch in source::of_source(&plan.wish.patches) {
         let Some(wanted) = levels.wanted.get(&patch.id) else { continue };
+        let world = plan.world;
+        let named = plan.wish.wished.contains_key(&patch.id) || matches!(plan.wish.kind, ChangeWish::Original);
+        if !named && world.running.is_some() && !world.ground.trees.is_empty() && !world.current.contains_key(&patch.id)
+        {
+            return Err(Failure::new(format!(
+                "a copy of the source stands on `{}`, and whether what runs imports it without `{}` is not known",
+                world.target.host, patch.id
+            ))
+            .hint(format!("name its level too, as in `restart {} {}=off`", world.target.name, patch.id)));
+        }
         match (wanted.as_str(), source.held.get(&patch.id)) {
             (_, Some(Err(failure))) if wanted == source::OUT => return Err(failure.clone()),
             (source::OUT, Some(Ok(look::Held::Has))) => {
@@ -108,7 +127,7 @@ fn place(world: &World, source: &Source, chosen: &Chosen<'_>) -> Result<(String,
         hash.update(reversal.diff.as_bytes());
     }
     let key = hash.finalize().to_hex()[..12].to_owned();
-    let prefix = tree::prefix(&world.ground.folder, &world.stem);
+    let prefix = tree::prefix(&world.ground.folder, &world.lease);
     let path = tree::path(&prefix, &key, chosen.reversals().iter().map(|r| r.patch.as_str()))?;
     Ok((path, key))
 }
@@ -121,9 +140,15 @@ fn listings(source: &Source, chosen: &Chosen<'_>) -> Result<Vec<String>, Failure
 
 fn make(world: &World, source: &Source, chosen: &Chosen<'_>, path: &str, key: &str) -> Result<String, Failure> {
     let listings = listings(source, chosen)?;
-    // What a unit starts may run as another user.
-    let open = matches!(world.target.manager, Manager::Systemd { .. });
-    chosen.text(|s| s.make(path, key, &listings, open))
+    let user = world.probe.unit.as_ref().and_then(|u| u.properties.as_ref().ok()?.get("User")).map(Untrusted::raw);
+    let user = match world.target.manager {
+        Manager::Systemd { .. } => Some(user.filter(|u| !u.is_empty()).unwrap_or("root")),
+        _ => None,
+    };
+    let kernels = chosen.reversals().iter().any(|r| r.kernels);
+    let caches = CACHES.map(|(_, folder)| folder);
+    let runs = Runs { user, caches: if kernels { &caches } else { &[] } };
+    chosen.text(|s| s.make(path, key, &listings, &runs))
 }
 
 /// What the search path of the server holds beside copies of ours: as it runs, else as its own files say.
@@ -145,6 +170,8 @@ fn others(world: &World, declared: &Declared) -> Result<Option<String>, Failure>
             None => Err(unknown("its script computes it")),
         },
         Some(None) => Ok(None),
+        // systemd gives a unit nothing of the shell that asks for its start.
+        None if matches!(world.target.manager, Manager::Systemd { .. }) => Ok(None),
         None => Ok(world.ground.environ.as_ref().ok().and_then(|e: &Environ| tree::others(e.get(SEARCH_PATH)?))),
     }
 }
@@ -172,7 +199,7 @@ fn notes(source: &Source, chosen: &Chosen<'_>, path: &str, kernels: bool) -> Vec
             names(variables)
         )
     } else {
-        "the diff changes no kernel that is compiled while the server runs: the caches of Triton, TileLang, TVM FFI and \
+        "no kernel that is compiled while the server runs is seen in the lines of the diff: the caches of Triton, TileLang, TVM FFI and \
          FlashInfer stay in use"
             .to_owned()
     });
@@ -185,7 +212,7 @@ pub(super) fn take_away(plan: &Plan<'_>) -> Result<Option<Step>, Failure> {
     if world.ground.trees.is_empty() {
         return Ok(None);
     }
-    let prefix = tree::prefix(&world.ground.folder, &world.stem);
+    let prefix = tree::prefix(&world.ground.folder, &world.lease);
     let again = || -> Option<Action> {
         let source = world.source.as_ref()?;
         let is_out = |id: &str| world.current.get(id).is_some_and(|level| level == source::OUT);

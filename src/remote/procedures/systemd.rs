@@ -251,7 +251,7 @@ impl Steps<'_> {
             (true, None) => unit_text::Before::Changed,
         };
         let jobs = format!("{}/jobs/{}-", self.world.ground.folder, self.world.stem);
-        let trees = tree::prefix(&self.world.ground.folder, &self.world.stem);
+        let trees = tree::prefix(&self.world.ground.folder, &self.world.lease);
         unit_text::put_back(self.name, &self.file(), &jobs, (&self.overrides(), &trees), &state)
     }
 

@@ -17,6 +17,8 @@ use crate::remote::levels::LevelReading;
 use crate::remote::machine::{Machine, ShellFailure};
 use crate::remote::probe::Wanted;
 use crate::remote::proc::Unknown;
+use crate::truth::imports::Imported;
+use crate::truth::service;
 
 /// What shows that a file was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +40,21 @@ pub(crate) struct Evidences<'a> {
     /// The log.
     pub(crate) log: &'a str,
     /// What the rules of Python's search path say of each file that was asked for.
-    pub(crate) rules: &'a BTreeMap<String, Result<String, Unknown>>,
+    pub(crate) rules: &'a Rules,
+    /// Whether Python writes what it compiles beside the file, as it does unless a variable keeps it from that.
+    pub(crate) compiles: bool,
+}
+
+/// What the rules of Python's search path say of each file that was asked for.
+pub(crate) type Rules = BTreeMap<String, Result<Imported, Unknown>>;
+
+/// Variables by which Python writes what it compiles nowhere, or elsewhere.
+const ELSEWHERE: [&str; 2] = ["PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"];
+
+/// Whether Python writes what it compiles beside the file, as the environment of the process says.
+pub(crate) fn compiles(environment: &service::Evidence) -> bool {
+    let set = |name: &&str| environment.get(name).is_ok_and(|v| v.is_some_and(|v| !v.is_empty()));
+    !ELSEWHERE.iter().any(set)
 }
 
 /// Holds every level that rests on a copy against what shows that its files were taken. What nothing shows becomes
@@ -54,7 +70,7 @@ pub(crate) async fn confirm(
     cancel: &CancellationToken,
 ) -> Result<Vec<Evidence>, Failure> {
     let Some(Tree { path, without }) = search_path.and_then(tree::of_search_path) else {
-        source.settle(readings);
+        source.settle(readings, from.rules);
         return Ok(Vec::new());
     };
     let chosen = source.sources(|id| without.contains(id));
@@ -69,7 +85,7 @@ pub(crate) async fn confirm(
             continue;
         };
         let witnesses = reversal.witnesses();
-        let (verdict, shown) = judge(&witnesses, &taken, from.rules, &path);
+        let (verdict, shown) = judge(&witnesses, &taken, from.rules, from.compiles, &path);
         let about = format!("imported:{}", reversal.patch);
         evidence.extend(shown.map(|t| Evidence { about, seen: t.seen.as_str().into(), source: t.source }));
         match verdict {
@@ -81,7 +97,7 @@ pub(crate) async fn confirm(
             Verdict::Unknown(why) => reading.level = Err(Unknown(why)),
         }
     }
-    source.settle(readings);
+    source.settle(readings, from.rules);
     Ok(evidence)
 }
 
@@ -96,7 +112,8 @@ enum Verdict {
 fn judge(
     witnesses: &[String],
     taken: &BTreeMap<String, Taken>,
-    rules: &BTreeMap<String, Result<String, Unknown>>,
+    rules: &Rules,
+    compiles: bool,
     tree: &str,
 ) -> (Verdict, Option<Taken>) {
     if let Some(shown) = witnesses.iter().find_map(|w| taken.get(w)) {
@@ -105,11 +122,18 @@ fn judge(
     let mut why = "nothing else shows it".to_owned();
     for file in witnesses {
         match rules.get(file) {
-            Some(Ok(path)) if path.starts_with(&format!("{tree}/")) => {
-                let seen = format!("{path}, by the rules of the process's search path");
+            Some(Ok(file)) if tree::of_search_path(&file.folder).is_some_and(|t| t.path == tree) => {
+                // What a program changes of its own search path, and hooks, are not among the rules.
+                if compiles {
+                    why =
+                        "Python has compiled nothing of it there, as it does with what it imports and may write beside"
+                            .into();
+                    continue;
+                }
+                let seen = format!("{}, by the rules of the process's search path", file.path);
                 return (Verdict::FromCopy, Some(Taken { seen, source: "the search path of the process".into() }));
             }
-            Some(Ok(path)) => return (Verdict::FromElsewhere(path.clone()), None),
+            Some(Ok(file)) => return (Verdict::FromElsewhere(file.path.clone()), None),
             Some(Err(Unknown(because))) => why.clone_from(because),
             None => {}
         }
@@ -180,15 +204,19 @@ mod tests {
     #[test]
     fn the_working_folder_that_comes_first_is_told_from_the_copy() {
         let files = ["s/a.py".to_owned()];
-        let rules = |path: Result<&str, &str>| {
-            let path = path.map(str::to_owned).map_err(|why| Unknown(why.to_owned()));
-            BTreeMap::from([("s/a.py".to_owned(), path)])
+        let tree = "/home/ann/patchbench/trees/lab-1~p";
+        let rules = |folder: Result<&str, &str>| {
+            let found = |f: &str| Imported { path: format!("{f}/s/a.py"), folder: f.to_owned(), otherwise: None };
+            BTreeMap::from([("s/a.py".to_owned(), folder.map(found).map_err(|why| Unknown(why.to_owned())))])
         };
-        let of = |rules| judge(&files, &BTreeMap::new(), &rules, "/t").0;
-        assert_eq!(of(rules(Ok("/t/s/a.py"))), Verdict::FromCopy);
-        assert_eq!(of(rules(Ok("/home/s/a.py"))), Verdict::FromElsewhere("/home/s/a.py".into()));
+        let of = |rules| judge(&files, &BTreeMap::new(), &rules, false, tree).0;
+        assert_eq!(of(rules(Ok(tree))), Verdict::FromCopy);
+        // Where Python would have written what it compiled, the rules alone are no proof.
+        let written = judge(&files, &BTreeMap::new(), &rules(Ok(tree)), true, tree).0;
+        assert!(matches!(written, Verdict::Unknown(why) if why.contains("compiled nothing")));
+        assert_eq!(of(rules(Ok("/home"))), Verdict::FromElsewhere("/home/s/a.py".into()));
         assert!(matches!(of(rules(Err("no Python"))), Verdict::Unknown(why) if why.contains("no Python")));
         let taken = BTreeMap::from([("s/a.py".to_owned(), Taken { seen: "x".into(), source: "y".into() })]);
-        assert_eq!(judge(&files, &taken, &rules(Ok("/home/s/a.py")), "/t").0, Verdict::FromCopy);
+        assert_eq!(judge(&files, &taken, &rules(Ok("/home")), true, tree).0, Verdict::FromCopy);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio_util::sync::CancellationToken;
 
+use super::imported::Rules;
 use super::reversal::{self, Reversal};
 use super::text::Sources;
 use super::{IN, OUT, SEARCH_PATH, obstacle, of_source, tree};
@@ -12,6 +13,7 @@ use crate::engine::procedure::Failure;
 use crate::remote::levels::LevelReading;
 use crate::remote::machine::{Machine, ShellFailure};
 use crate::remote::proc::Unknown;
+use crate::truth::imports::NO_PYTHON;
 use crate::untrusted::Untrusted;
 
 /// Seconds that a host may take to read a checkout.
@@ -41,6 +43,10 @@ pub(crate) struct Source {
     pub(crate) kib: u64,
     /// What is free where a copy would lie, in KiB; `None` where the host does not tell.
     pub(crate) free_kib: Option<u64>,
+    /// Whether nothing may be run from where a copy would lie.
+    pub(crate) noexec: bool,
+    /// Whether the packages hold compiled programs.
+    pub(crate) programs: bool,
 }
 
 /// Reads the source of a target; `None` where no patch of it is switched there. `folder` is where copies would lie.
@@ -54,6 +60,17 @@ pub(crate) async fn look(
     let patches = of_source(patches);
     if patches.is_empty() {
         return None;
+    }
+    if [target.checkout.as_deref().unwrap_or_default(), folder].iter().any(|path| path.contains(':')) {
+        let failure = Failure::new(format!(
+            "the checkout of `{}` has a colon in its path, which no search path can name",
+            target.name
+        ))
+        .hint("name it by a symbolic link without one");
+        return Some(Source {
+            held: patches.iter().map(|p| (p.id.clone(), Err(failure.clone()))).collect(),
+            ..Source::default()
+        });
     }
     let mut source = Source { checkout: target.checkout.clone().unwrap_or_default(), ..Source::default() };
     let all = |failure: &Failure| patches.iter().map(|p| (p.id.clone(), Err(failure.clone()))).collect();
@@ -123,20 +140,37 @@ impl Source {
         self.held.iter().filter_map(move |(id, held)| Some((id.clone(), level(*held.as_ref().ok()?).to_owned())))
     }
 
-    /// Settles the level of a patch that a process's search path leaves to the checkout.
-    pub(crate) fn settle(&self, readings: &mut BTreeMap<String, LevelReading>) {
+    /// Settles the level of a patch that a process's search path leaves to the checkout: that of the checkout, where the
+    /// process has its files as they stand there.
+    pub(crate) fn settle(&self, readings: &mut BTreeMap<String, LevelReading>, rules: &Rules) {
         for (id, reading) in readings {
             let Some(held) = self.held.get(id).filter(|_| reading.level.as_ref().is_err_and(left_to_checkout)) else {
                 continue;
             };
             reading.source = format!("{}, and `git apply --check` in {}", reading.source, self.checkout);
+            let reversal = self.reversals.iter().find(|r| r.patch == *id);
+            let otherwise = reversal.and_then(|r| otherwise(r, rules, held.as_ref().ok()));
             reading.level = match held {
+                _ if otherwise.is_some() => Err(Unknown(otherwise.unwrap_or_default())),
                 Ok(Held::Has) => Ok(IN.to_owned()),
                 Ok(Held::Lacks) => Ok(OUT.to_owned()),
                 Err(failure) => Err(Unknown(failure.message.clone())),
             };
         }
     }
+}
+
+/// Why a process does not have the checkout's files as they stand there; `None` where it has, or where its language
+/// leaves that to its log.
+fn otherwise(reversal: &Reversal, rules: &Rules, held: Option<&Held>) -> Option<String> {
+    reversal.witnesses().iter().find_map(|file| match rules.get(file)? {
+        // Every other patch of a copy is as in the checkout that it was made of.
+        Ok(found) if tree::of_search_path(&found.folder).is_some() => (held == Some(&Held::Lacks))
+            .then(|| "the copy that the process imports may be older than the checkout".to_owned()),
+        Ok(found) => Some(format!("`{file}`: {}", found.otherwise.as_ref()?)),
+        Err(Unknown(why)) if why == NO_PYTHON => None,
+        Err(Unknown(why)) => Some(why.clone()),
+    })
 }
 
 /// Why a search path alone does not tell a level.
@@ -176,6 +210,8 @@ fn take(source: &mut Source, said: &str, host: &str) {
                     .hint("correct the target's `checkout`, or the paths in the diff");
             }
             ["free", kib] => source.free_kib = kib.parse().ok(),
+            ["noexec", ..] => source.noexec = true,
+            ["programs", ..] => source.programs = true,
             ["kib", kib] => source.kib += kib.parse().unwrap_or(0),
             ["listing", hash, count] => {
                 if let Some(package) = packages.pop_front() {
@@ -194,7 +230,8 @@ fn take(source: &mut Source, said: &str, host: &str) {
                             reversal.patch, source.checkout
                         ))
                         .hint(
-                            "make the diff anew from the checkout as it is: `patchbench patches import … --diffs DIR`",
+                            "make the diff anew from the checkout as it is (`patchbench patches import … --diffs DIR`); where a later \
+                             patch changed the same lines, put both into one",
                         ))
                     }
                 };

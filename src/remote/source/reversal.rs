@@ -156,9 +156,12 @@ fn below<'p>(path: &'p str, root: &str) -> &'p str {
 
 /// How many leading parts git itself put in front of the paths: `a/` and `b/`, unless it was told not to.
 fn prefixes(text: &str) -> usize {
-    let marked =
-        |line: &str| line.starts_with("diff --git a/") || line == "--- /dev/null" || line.starts_with("--- a/");
-    usize::from(text.lines().any(marked) && !text.lines().any(|l| l.starts_with("--- ") && !marked(l)))
+    let lines: Vec<&str> = text.lines().collect();
+    // A line that was taken away may begin as the name of a file does, and no name of the new file follows it.
+    let named = lines.windows(2).filter(|pair| pair[0].starts_with("--- ") && pair[1].starts_with("+++ "));
+    let mut marked = named.map(|pair| pair[0] == "--- /dev/null" || pair[0].starts_with("--- a/")).peekable();
+    let git = lines.iter().any(|line| line.starts_with("diff --git a/"));
+    usize::from(if marked.peek().is_some() { marked.all(|m| m) } else { git })
 }
 
 fn part(text: &str, diff: &Diff, files: &[usize]) -> String {

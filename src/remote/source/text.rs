@@ -14,6 +14,15 @@ const APPLY: &str = "applies() { GIT_CEILING_DIRECTORIES=${PWD%/*} GIT_CONFIG_GL
 const LISTING: &str = "files() { (cd \"$1\" && find \"$2\" -name __pycache__ -prune -o -type f -printf '%P %s %T@\\n' | LC_ALL=C sort); }\n\
     listing() { files \"$1\" \"$2\" | sha256sum | cut -c1-64; }";
 
+/// How a copy is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Runs<'a> {
+    /// The user whom a manager starts the server as; `None` is whoever makes the copy.
+    pub(crate) user: Option<&'a str>,
+    /// Empty folders for what is compiled while it runs.
+    pub(crate) caches: &'a [&'a str],
+}
+
 /// Where a checkout stands on the host, and what is taken out of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources<'a> {
@@ -40,39 +49,45 @@ impl Sources<'_> {
 
     /// Reads how the checkout stands to each diff; `folder` is where a copy would lie.
     pub(crate) fn look(&self, folder: &str) -> Result<String, Failure> {
-        let mut out = format!(
+        let mut out = vec![format!(
             "command -v git >/dev/null || {{ echo 'no-git'; exit 0; }}\n{APPLY}\n{LISTING}\n\
              there={folder}; while [ ! -d \"$there\" ] && [ \"$there\" != / ]; do there=$(dirname \"$there\"); done\n\
+             case \",$(findmnt -no OPTIONS -T \"$there\" 2>/dev/null),\" in *,noexec,*) echo noexec ;; esac\n\
              df -Pk \"$there\" | awk 'NR == 2 {{ print \"free\", $4 }}'\n",
             folder = quote(folder)?
-        );
+        )];
         for package in self.packages() {
             let (root, name) = (quote(&self.root(package))?, quote(&package.name)?);
-            out.push_str(&format!(
+            out.push(format!(
                 "[ -d {root}/{name} ] || {{ echo 'no-package' {root}/{name}; exit 0; }}\n\
                  echo \"listing $(listing {root} {name}) $(files {root} {name} | wc -l)\"\n\
+                 [ -z \"$(find {root}/{name} -name '*.so*' -print -quit)\" ] || echo programs\n\
                  echo \"kib $(du -sk {root}/{name} | cut -f1)\"\n"
             ));
         }
         for (at, reversal) in self.reversals.iter().enumerate() {
-            out.push_str(&format!(
-                "cd {root} || exit 1\n\
-                 if why=$({out_of} 2>&1); then echo 'patch {at} has'\n\
-                 elif {into} >/dev/null 2>&1; then echo 'patch {at} lacks'\n\
+            out.push(format!(
+                "cd -P {root} || exit 1\n\
+                 has=no lacks=no; why=$({out_of} 2>&1) && has=yes; {into} >/dev/null 2>&1 && lacks=yes\n\
+                 [ -n \"$({names} 2>/dev/null)\" ] || {{ has=no lacks=no; why='git sees no file of it here'; }}\n\
+                 [ $has$lacks != yesyes ] || why='its lines stand in more than one place'\n\
+                 if [ $has$lacks = yesno ]; then echo 'patch {at} has'\n\
+                 elif [ $has$lacks = noyes ]; then echo 'patch {at} lacks'\n\
                  else echo \"patch {at} neither $(printf '%s' \"$why\" | head -n 1)\"; fi\n",
                 root = quote(&self.root(&reversal.package))?,
                 out_of = Self::apply(reversal, "-R --check")?,
                 into = Self::apply(reversal, "--check")?,
+                names = Self::apply(reversal, "--numstat")?,
             ));
         }
-        Ok(out)
+        Ok(out.concat())
     }
 
     /// Whether a copy stands at `tree` with every file as it was made.
     pub(crate) fn stands(tree: &str, key: &str) -> Result<String, Failure> {
         Ok(format!(
             "tree={}; made=$tree/.patchbench\n\
-             [ \"$(cat \"$made/key\" 2>/dev/null)\" = {} ] && {{ [ ! -s \"$made/sums\" ] || (cd \"$tree\" && sha256sum -c --status .patchbench/sums); }}",
+             [ \"$(cat \"$made/key\" 2>/dev/null)\" = {} ] && (cd \"$tree\" && sha256sum -c --status .patchbench/sums)",
             quote(tree)?,
             quote(key)?
         ))
@@ -80,24 +95,25 @@ impl Sources<'_> {
 
     /// Makes a copy without the patches, unless it stands; what other servers compiled of it is taken away, so that what
     /// lies there afterwards shows who imported it. `listings` are those of the packages when this was planned.
-    pub(crate) fn make(&self, tree: &str, key: &str, listings: &[String], open: bool) -> Result<String, Failure> {
+    pub(crate) fn make(&self, tree: &str, key: &str, listings: &[String], runs: &Runs<'_>) -> Result<String, Failure> {
         let changed = quote(&format!("{} has changed since this was planned", self.checkout))?;
-        let mut before = String::new();
+        let mut before = Vec::new();
         let mut steps = vec!["mkdir -p \"$new/.patchbench\"".to_owned()];
         let mut compare = vec![": >\"$new/.patchbench/differ\"".to_owned()];
         for (package, listing) in self.packages().into_iter().zip(listings) {
             let (root, name) = (quote(&self.root(package))?, quote(&package.name)?);
-            before.push_str(&format!(
+            before.push(format!(
                 "\x20 [ \"$(listing {root} {name})\" = {listing} ] || {{ echo {changed} >&2; exit 1; }}\n"
             ));
             steps.push(format!("cp -a --reflink=auto -- {root}/{name} \"$new/\""));
+            steps.push(format!("chmod -R u+w \"$new\"/{name}"));
             steps.push(format!("find \"$new\"/{name} -name __pycache__ -prune -exec rm -rf {{}} +"));
             compare.push(format!(
-                "sums {root} {name} >\"$new/.patchbench/was\" && sums \"$new\" {name} >\"$new/.patchbench/is\" && \
+                "sums {root} {name} >\"$new/.patchbench/was\" && sums \"$new\" {name} >\"$new/.patchbench/is\" && cat \"$new/.patchbench/is\" >>\"$new/.patchbench/all\" && \
                  {{ LC_ALL=C comm -3 \"$new/.patchbench/was\" \"$new/.patchbench/is\" | tr -d '\\t' | cut -c67- >>\"$new/.patchbench/differ\"; }}"
             ));
         }
-        steps.push("cd \"$new\"".to_owned());
+        steps.push("cd -P \"$new\"".to_owned());
         // What came last goes first.
         for reversal in self.reversals.iter().rev() {
             steps.push(Self::apply(reversal, "-R")?);
@@ -107,20 +123,32 @@ impl Sources<'_> {
             let all: BTreeSet<&String> = self.reversals.iter().flat_map(|r| of(r)).collect();
             all.into_iter().map(|f| quote(f)).collect()
         };
-        let (files, left) = (union(|r| &r.files)?, union(|r| &r.left)?);
+        let files = union(|r| &r.files)?;
         let nothing_else = "{ echo 'more than the diff differs in the copy' >&2; false; }";
         steps.push(format!(
             "[ \"$(LC_ALL=C sort -u .patchbench/differ)\" = \"$(printf '%s\\n' {} | LC_ALL=C sort -u)\" ] || {nothing_else}",
             files.join(" ")
         ));
-        let sums = if left.is_empty() { ":".to_owned() } else { format!("sha256sum -- {}", left.join(" ")) };
-        steps.push(format!("{sums} >.patchbench/sums"));
         steps.push(format!(
-            "rm -f .patchbench/was .patchbench/is .patchbench/differ && echo {} >.patchbench/key",
+            "mv .patchbench/all .patchbench/sums && rm -f .patchbench/was .patchbench/is .patchbench/differ && echo {} >.patchbench/key",
             quote(key)?
         ));
-        let readable =
-            if open { "chmod 711 \"${tree%/trees/*}\" && chmod 755 \"${tree%/*}\" \"$tree\" && " } else { "" };
+        // The copy is as closed as the checkout may be: its own server alone reads it, and writes what it compiles there.
+        let owned = match runs.user {
+            Some(user) => format!(
+                "chmod 711 \"${{tree%/trees/*}}\" \"${{tree%/*}}\" && chown -R -- {} \"$tree\" && ",
+                quote(user)?
+            ),
+            None => String::new(),
+        };
+        let folders: Result<Vec<String>, Failure> =
+            runs.caches.iter().map(|c| Ok(format!("\"$tree/.caches/\"{}", quote(c)?))).collect();
+        let folders = folders?;
+        let caches = if folders.is_empty() {
+            String::new()
+        } else {
+            format!("rm -rf \"$tree/.caches\" && mkdir -p {} && ", folders.join(" "))
+        };
         let compiled: Result<Vec<String>, Failure> =
             self.compiled(tree)?.iter().map(|c| Ok(format!("{c}*.pyc"))).collect();
         let compiled = compiled?.join(" ");
@@ -134,8 +162,9 @@ impl Sources<'_> {
              \x20 rm -rf \"$new\"\n\
              \x20 ( {steps} ) && mv \"$new\" \"$tree\" || {{ rm -rf \"$new\"; exit 1; }}\n\
              }}\n\
-             {readable}: || exit 1\n\
+             {caches}{owned}chmod 700 \"$tree\" || exit 1\n\
              {forget}echo {said}",
+            before = before.concat(),
             stands = Self::stands(tree, key)?,
             tree = quote(tree)?,
             steps = steps.join(" &&\n  "),
@@ -178,9 +207,13 @@ pub(crate) fn compiled<'f>(tree: &str, files: impl Iterator<Item = &'f str>) -> 
     Ok(format!("{}\n:", texts?.join("\n")))
 }
 
-/// Takes every copy of a target away.
+/// Takes every copy of a target away. What tells that a copy is whole goes first, so that the rest of one is never used.
 pub(crate) fn take_away(prefix: &str) -> Result<String, Failure> {
-    Ok(format!("rm -rf {}*", quote(prefix)?))
+    let prefix = quote(prefix)?;
+    Ok(format!(
+        "for tree in {prefix}*; do rm -rf \"$tree/.patchbench\"; chmod -R u+w \"$tree\" 2>/dev/null; rm -rf \"$tree\"; done\n\
+         for tree in {prefix}*; do [ ! -e \"$tree\" ] || {{ echo \"$tree is left\" >&2; false; }}; done"
+    ))
 }
 
 /// Whether no copy of a target is left.

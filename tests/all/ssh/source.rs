@@ -314,14 +314,17 @@ fn what_cannot_be_taken_out_is_one_sentence_and_changes_nothing() {
     refused("the diff of `scale-twice`");
     fs_err::remove_file(&diff).unwrap();
     refused("cannot be read");
-    // Somebody changed the file that the diff is of.
-    fs_err::write(&diff, &text).unwrap();
+    // Lines that stand there with and without it: git would take either.
     let file = fork.root().join("fork/python/miniserve/deep/arith.py");
+    fs_err::write(&diff, &text).unwrap();
+    fs_err::write(&file, format!("{CLEAN}{PATCHED}")).unwrap();
+    refused("its lines stand in more than one place");
+    // Somebody changed the file that the diff is of.
     fs_err::write(&file, PATCHED.replace("Twice", "Thrice")).unwrap();
     refused("can be neither taken out");
     // The checkout itself lacks it: that is the level `off`, and `on` is not for us to make.
     fs_err::write(&file, CLEAN).unwrap();
-    assert_eq!(fork.level().0, "off");
+    assert_eq!(fork.level().0, Value::Null, "the file was changed after the start of what runs");
     let (status, end) = fork.change(&["toggle", "scale-twice", "on"]);
     assert!(status != 0 && end["error"]["message"].as_str().unwrap().contains("does not have"), "{end:#}");
     fs_err::remove_dir_all(fork.root().join("fork/python/miniserve")).unwrap();
