@@ -1,7 +1,7 @@
 //! What a source checkout says of the server's arithmetic: the constants of the Python package `patchlab`.
 //!
 //! Responsible for finding the package as Python would, for its constants, and for what they change.
-//! Not responsible for the text of Python ([`text`]) or for writing a checkout ([`checkout`]).
+//! Not responsible for the text of Python (`text`) or for writing a checkout ([`checkout`]).
 
 pub mod checkout;
 mod constants;

@@ -316,9 +316,13 @@ fn what_cannot_be_taken_out_is_one_sentence_and_changes_nothing() {
     refused("cannot be read");
     // Lines that stand there with and without it: git would take either.
     let file = fork.root().join("fork/python/miniserve/deep/arith.py");
-    fs_err::write(&diff, &text).unwrap();
-    fs_err::write(&file, format!("{CLEAN}{PATCHED}")).unwrap();
+    let block = |n: u32| format!("def scale():\n    # a\n    # b\n    return {n}\n    # c\n    # d\n    # e\n");
+    fs_err::write(&file, format!("x = 0\n{}{}x = 0\n", block(1), block(2))).unwrap();
+    let name = "python/miniserve/deep/arith.py";
+    let hunk = "@@ -2,7 +2,7 @@\n def scale():\n     # a\n     # b\n-    return 1\n+    return 2\n     # c\n     # d\n     # e\n";
+    fs_err::write(&diff, format!("diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n{hunk}")).unwrap();
     refused("its lines stand in more than one place");
+    fs_err::write(&diff, &text).unwrap();
     // Somebody changed the file that the diff is of.
     fs_err::write(&file, PATCHED.replace("Twice", "Thrice")).unwrap();
     refused("can be neither taken out");
