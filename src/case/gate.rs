@@ -59,7 +59,8 @@ pub(super) fn read(remarks: &mut Remarks<'_>, patch: &Section<'_, '_>) -> Gate {
     }
 }
 
-fn is_variable(name: &str) -> bool {
+/// Whether a text can be the name of a variable.
+pub fn is_variable(name: &str) -> bool {
     let mut chars = name.chars();
     chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')

@@ -9,6 +9,7 @@ mod gate;
 pub mod read;
 pub mod types;
 
+pub use gate::is_variable;
 pub use read::{read, read_file};
 pub use types::*;
 

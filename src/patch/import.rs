@@ -20,7 +20,7 @@ use crate::engine::diagnostic::Diagnostic;
 use crate::engine::job::JobContext;
 use crate::engine::procedure::Failure;
 use crate::redact;
-use crate::remote::host::{self, Host, HostError, Hosts, Limits, Place};
+use crate::remote::host::{self, Host, HostError, Hosts, Limits, Output, Place};
 use crate::untrusted::Untrusted;
 
 /// The longest diff that is read, in bytes.
@@ -235,12 +235,17 @@ async fn log(
         return Err(too_long());
     }
     if output.status != Some(0) {
-        let said = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it says nothing");
-        let said = Untrusted::from(redact::text(said)).visible(200);
+        let said = last_words(&output);
         return Err(Failure::new(format!("git cannot read `{range}` in `{folder}`: {said}"))
             .hint("check the range and the checkout; of a partial clone, only what it holds is read"));
     }
     Ok(output.out)
+}
+
+/// The last line that a failed command wrote, for a message.
+fn last_words(output: &Output) -> String {
+    let said = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it says nothing");
+    Untrusted::from(redact::text(said)).visible(200)
 }
 
 /// A target of the case with the way to its host; without a name, this machine.
@@ -274,8 +279,7 @@ async fn installed(
     let output =
         host::run(hosts, &place, installed::SCRIPT, &[here], &limits, cancel).await.map_err(HostError::failure)?;
     if output.status != Some(0) {
-        let said = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it says nothing");
-        let said = Untrusted::from(redact::text(said)).visible(200);
+        let said = last_words(&output);
         return Err(Failure::new(format!("the record of `{folder}` cannot be read: {said}")).hint(
             "name the `NAME-VERSION.dist-info` folder beside the package; `truth` shows from where it is imported",
         ));

@@ -19,7 +19,7 @@ use super::procedures::{Means, folder_of};
 use super::router::ready;
 use super::source::imported::{self, Evidences};
 use super::source::look::Source;
-use super::source::{self, SEARCH_PATH, tree};
+use super::source::{self, tree};
 use super::watch::{self, Contained, Look};
 use crate::case::{Case, Gate, LevelValue, Manager, Patch, Role, Target};
 use crate::engine::job::JobContext;
@@ -29,7 +29,7 @@ use crate::redact;
 use crate::serving::client::Client;
 use crate::serving::load_phase::Loading;
 pub use crate::serving::load_phase::ready_line;
-use crate::truth::{flags, imports, service};
+use crate::truth::{flags, service};
 use crate::untrusted::Untrusted;
 
 /// Log lines that a failure shows.
@@ -514,14 +514,9 @@ impl Asked<'_> {
         }
         let started_at = answer.host.started_at(process).map_err(|Unknown(why)| Failure::new(why))?;
         if let Some((source, watch, modules)) = source {
-            let rules = imports::files(answer, pid, modules);
-            let shown = service::evidence(answer, pid);
-            let search_path = shown.get(SEARCH_PATH).ok().flatten();
-            let log = watch.log_name();
-            let compiles = imported::compiles(&shown);
-            let lines = &watch.copies;
-            let from = Evidences { machine, started: started_at, lines, log: &log, rules: &rules, compiles };
-            evidence.extend(imported::confirm(source, &mut readings, search_path, &from, &ctx.cancel).await?);
+            let (log, lines) = (watch.log_name(), &watch.copies);
+            let from = Evidences { machine, probe: answer, process, modules, lines, log: &log };
+            evidence.extend(imported::confirm(source, &mut readings, &from, &ctx.cancel).await?);
         }
         let mut proof = BootProof {
             target: target.name.clone(),

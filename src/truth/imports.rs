@@ -55,14 +55,19 @@ fn module(target: &Target, site: &str) -> Option<(String, Wanted)> {
 /// A row for each wanted module of the server.
 pub fn rows(target: &Target, probe: &Probe, server: u32, wanted: &BTreeMap<String, Wanted>) -> Vec<Row> {
     let Some(imports) = &probe.imports else { return Vec::new() };
+    let (path, started) = process(imports, probe, server);
+    let each = wanted.iter().zip(&imports.modules);
+    each.map(|((site, wanted), module)| row(target, site, wanted, module, path.as_ref(), started)).collect()
+}
+
+/// The search path of a server, and when it started, in seconds since 1970.
+fn process(imports: &Imports, probe: &Probe, server: u32) -> (Result<Option<SearchPath>, Unknown>, Option<i64>) {
     let path = match probe.processes.get(&server) {
         Some(process) => search_path(imports, process, server),
         None => Err(Unknown(format!("process {server} was not read"))),
     };
     let start = probe.processes.get(&server).and_then(|p| p.stat.as_ref().ok()).map(|s| s.key);
-    let started = start.and_then(|key| probe.host.started_at(key).ok()).map(jiff::Timestamp::as_second);
-    let each = wanted.iter().zip(&imports.modules);
-    each.map(|((site, wanted), module)| row(target, site, wanted, module, path.as_ref(), started)).collect()
+    (path, start.and_then(|key| probe.host.started_at(key).ok()).map(jiff::Timestamp::as_second))
 }
 
 /// Why nothing is known of what a server imports that is written in another language.
@@ -82,12 +87,7 @@ pub struct Imported {
 /// The file that the rules of the server's search path lead to, for each module that a probe was asked for.
 pub fn files(probe: &Probe, server: u32, asked: &[Wanted]) -> BTreeMap<String, Result<Imported, Unknown>> {
     let Some(imports) = &probe.imports else { return BTreeMap::new() };
-    let path = match probe.processes.get(&server) {
-        Some(process) => search_path(imports, process, server),
-        None => Err(Unknown(format!("process {server} was not read"))),
-    };
-    let start = probe.processes.get(&server).and_then(|p| p.stat.as_ref().ok()).map(|s| s.key);
-    let started = start.and_then(|key| probe.host.started_at(key).ok()).map(jiff::Timestamp::as_second);
+    let (path, started) = process(imports, probe, server);
     let file = |module: &Module| -> Result<Imported, Unknown> {
         let path = path.as_ref().map_err(Clone::clone)?;
         let path = path.as_ref().ok_or_else(|| Unknown(NO_PYTHON.into()))?;

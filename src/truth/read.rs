@@ -33,7 +33,7 @@ use crate::remote::proc::{Cmdline, Unknown};
 use crate::remote::procedures::folder_of;
 use crate::remote::source::imported::{self, Evidences};
 use crate::remote::source::look::Source;
-use crate::remote::source::{self, SEARCH_PATH, tree};
+use crate::remote::source::{self, tree};
 use crate::remote::{Folders, http, prove};
 use crate::serving::error::ServingError;
 use crate::serving::load;
@@ -190,23 +190,12 @@ async fn look_at_source(
 ) {
     let Ok(machine) = Machine::of(hosts, target) else { return };
     let (Some(key), Some(mut levels)) = (seen.server(), seen.levels.clone()) else { return };
-    let started = answer.host.started_at(key);
-    let rules = imports::files(answer, key.pid, modules);
-    let shown = service::evidence(answer, key.pid);
-    let search_path = shown.get(SEARCH_PATH).ok().flatten();
     let (log, lines) = answer.logs.iter().next().map_or(("", Vec::new()), |(log, read)| {
         let text = String::from_utf8_lossy(read.bytes.as_deref().unwrap_or_default());
         (log.as_str(), text.lines().filter(|l| l.contains(tree::MARK)).map(str::to_owned).collect())
     });
-    let failed = match started {
-        Ok(started) => {
-            let compiles = imported::compiles(&shown);
-            let from = Evidences { machine: &machine, started, lines: &lines, log, rules: &rules, compiles };
-            imported::confirm(source, &mut levels, search_path, &from, &ctx.cancel).await.err()
-        }
-        Err(Unknown(why)) => Some(Failure::new(why)),
-    };
-    if let Some(failure) = failed {
+    let from = Evidences { machine: &machine, probe: answer, process: key, modules, lines: &lines, log };
+    if let Err(failure) = imported::confirm(source, &mut levels, &from, &ctx.cancel).await {
         seen.say("source-unread", failure, &target.host);
     }
     seen.levels = Some(levels);

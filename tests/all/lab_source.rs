@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use patchbench::lab::source::{PACKAGE, checkout};
 use serde_json::Value;
 
-use crate::common::program;
+use crate::common::{end_all_in, program};
 
 /// A lab with sources in a folder of its own; its server is stopped when the test is over.
 struct Lab {
@@ -17,15 +17,7 @@ struct Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        let here = self.root.path().join("lab").join("lab.deployment");
-        let here = fs_err::canonicalize(here).unwrap().to_str().unwrap().as_bytes().to_vec();
-        for pid in fs_err::read_dir("/proc").unwrap().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()) {
-            let line = fs_err::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if line.split(|b| *b == 0).any(|word| word == here) {
-                let pid = rustix::process::Pid::from_raw(pid).unwrap();
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
-        }
+        end_all_in(self.root.path());
     }
 }
 
@@ -84,20 +76,6 @@ impl Lab {
         let http = patchbench::serving::client::plain_http(reqwest::Client::builder().no_proxy()).unwrap();
         let answer = runtime.block_on(async { http.get(url).send().await.unwrap().text().await.unwrap() });
         serde_json::from_str(&answer).unwrap()
-    }
-
-    /// A copy of the checkout without one of its patches.
-    fn tree_without(&self, patch: &str) -> PathBuf {
-        let tree = self.root.path().join("tree");
-        let copied = Command::new("cp").arg("-r").arg(&self.checkout).arg(&tree).status().unwrap();
-        assert!(copied.success());
-        let mut git = Command::new("git");
-        git.args(["apply", "-R", "-p1"]).arg(self.folder().join("patches").join(patch));
-        // A repository around the folder of the test would give the paths another meaning.
-        git.current_dir(&tree).env("GIT_CEILING_DIRECTORIES", self.root.path());
-        let output = git.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        tree
     }
 
     /// The text and the date of every file of the checkout.
@@ -162,11 +140,10 @@ fn a_patch_without_a_gate_loses_the_prompt_until_its_diff_is_taken_out_of_a_copy
     let copies = lab.root.path().join("state/patchbench/overrides/trees");
     assert_eq!(fs_err::read_dir(copies).map_or(0, Iterator::count), 0, "a copy is left");
 
-    let tree = lab.tree_without("index-page.diff");
-    let broken = file(&tree, "indexer.py");
+    let broken = file(&lab.checkout, "indexer.py");
     let text = fs_err::read_to_string(&broken).unwrap();
     fs_err::write(&broken, format!("{text}PAGE_OFFSET = 1\n")).unwrap();
-    let output = lab.serve_broken(&tree);
+    let output = lab.serve_broken(&lab.checkout);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{error}");
     let line = text.lines().count() + 1;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::program;
+use crate::common::{end_all_in, program};
 use patchbench::engine::live::LinkState;
 use patchbench::lab::install;
 use patchbench::lab::scenario::named;
@@ -73,18 +73,6 @@ struct Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         end_all_in(self.root.path());
-    }
-}
-
-/// Ends every process that was started with a word under this folder.
-fn end_all_in(root: &Path) {
-    let root = root.to_str().unwrap().as_bytes();
-    for process in patchbench::remote::local::processes() {
-        let line = fs_err::read(format!("/proc/{}/cmdline", process.key.pid)).unwrap_or_default();
-        if line.split(|b| *b == 0).any(|word| word.starts_with(root)) {
-            let pid = rustix::process::Pid::from_raw(process.key.pid as i32).unwrap();
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
     }
 }
 

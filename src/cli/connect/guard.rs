@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use super::pieces::{self, read_diff};
+use crate::case::is_variable;
 use crate::cli::answer::{Answer, Failed};
 use crate::cli::args::GuardArgs;
 use crate::cli::guard;
@@ -21,17 +22,18 @@ use crate::patch::types::Entry;
 /// The diff or checkout cannot be read, there is no patch of that id, or the name can be none of a variable.
 pub fn guard(args: &GuardArgs) -> Result<Answer, Failed> {
     let variable = args.variable.clone().unwrap_or_else(|| made::variable_of(&args.id));
-    let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if variable.is_empty() || !variable.chars().all(letter) || variable.starts_with(|c: char| c.is_ascii_digit()) {
+    if !is_variable(&variable) {
         let message = format!("`{variable}` can be no name of a variable");
         return Err(Failed::usage(ErrorCode::Usage, message).hint("give `--variable NAME` of letters, digits and `_`"));
     }
     let from = pieces::source(&args.of, None, Some(args.checkout.as_path()));
     let text = read_diff(None, &from)?;
     let diff = diff::read_bytes(&text);
-    // An id may have been read off with or without the tree at hand.
-    let trees = [from.tree(), None];
-    let taken: Vec<Inventory> = trees.into_iter().map(|tree| inventory_of(&diff, tree)).collect();
+    let mut taken = vec![inventory_of(&diff, from.tree())];
+    // The id may have been read off without the tree at hand.
+    if from.tree().is_some() && patch(&taken[0], &args.id).is_none() {
+        taken.push(inventory_of(&diff, None));
+    }
     let Some((group, entry)) = taken.iter().find_map(|taken| patch(taken, &args.id)) else {
         let ids = taken.iter().flat_map(|taken| &taken.groups).map(|group| group.id.as_str());
         let failed = Failed::usage(ErrorCode::Usage, format!("`{}` holds no patch `{}`", args.of, args.id));

@@ -62,9 +62,10 @@ pub(super) fn write(args: &ImportArgs, from: &ImportFrom, folder: &Path) -> Resu
     let text = read_diff(case.as_ref().map(|(case, _)| case), from)?;
     let diff = diff::read_bytes(&text);
     let groups = inventory_of(&diff, from.tree()).groups;
+    let pieces = inventory::Pieces::new(&text, &diff);
     let wanted = groups.iter().map(|group| {
         let path = folder.join(format!("{}.diff", group.id));
-        (group.id.clone(), path, inventory::piece(&text, &diff, group))
+        (group.id.clone(), path, pieces.of(group))
     });
     let wanted: Vec<_> = wanted.collect();
     for (_, path, piece) in &wanted {

@@ -47,7 +47,8 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
     let facts = look(world, name)?;
     let purpose = plan.purpose();
     check(world, &facts, name)?;
-    let levels = plan.levels(levels_given(&plan.wish.patches, &docker::inspected(facts.own, Some(world.port))));
+    let declared = docker::inspected(facts.own, Some(world.port));
+    let levels = plan.levels(levels_given(&plan.wish.patches, &declared));
     plan.own_levels.clone_from(&levels.own);
     if purpose == Purpose::Restore && facts.copies.is_empty() && facts.own.running && plan.nothing_to_restore() {
         return Ok(());
@@ -64,11 +65,7 @@ pub(super) fn plan(plan: &mut Plan<'_>, name: &str, means: &Means) -> Result<(),
         }
         return Ok(());
     }
-    let asks = if purpose == Purpose::Restore {
-        Vec::new()
-    } else {
-        steps.differing(plan.asks(&levels, &crate::truth::declared::Declared::default())?.0)
-    };
+    let asks = if purpose == Purpose::Restore { Vec::new() } else { steps.differing(plan.asks(&levels, &declared)?.0) };
     let next = if asks.is_empty() { facts.own.name.clone() } else { format!("{}{COPY}{}", facts.own.name, plan.tag) };
     if !asks.is_empty() {
         plan.steps.push(steps.copy(&next, &asks)?);

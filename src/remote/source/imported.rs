@@ -8,16 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
+use super::SEARCH_PATH;
 use super::look::{self, Source};
 use super::reversal::Reversal;
 use super::text;
 use super::tree::{self, Tree};
-use crate::engine::procedure::{Evidence, Failure};
+use crate::engine::procedure::{Evidence, Failure, ProcessKey};
 use crate::remote::levels::LevelReading;
 use crate::remote::machine::{Machine, ShellFailure};
-use crate::remote::probe::Wanted;
+use crate::remote::probe::{Probe, Wanted};
 use crate::remote::proc::Unknown;
-use crate::truth::imports::Imported;
+use crate::truth::imports::{self, Imported};
 use crate::truth::service;
 
 /// What shows that a file was taken.
@@ -33,16 +34,16 @@ struct Taken {
 pub(crate) struct Evidences<'a> {
     /// The host.
     pub(crate) machine: &'a Machine,
-    /// When the process started.
-    pub(crate) started: Timestamp,
+    /// What it said of its processes.
+    pub(crate) probe: &'a Probe,
+    /// The server.
+    pub(crate) process: ProcessKey,
+    /// The modules that the probe was asked for.
+    pub(crate) modules: &'a [Wanted],
     /// Lines of its log that may name a file.
     pub(crate) lines: &'a [String],
     /// The log.
     pub(crate) log: &'a str,
-    /// What the rules of Python's search path say of each file that was asked for.
-    pub(crate) rules: &'a Rules,
-    /// Whether Python writes what it compiles beside the file, as it does unless a variable keeps it from that.
-    pub(crate) compiles: bool,
 }
 
 /// What the rules of Python's search path say of each file that was asked for.
@@ -52,7 +53,7 @@ pub(crate) type Rules = BTreeMap<String, Result<Imported, Unknown>>;
 const ELSEWHERE: [&str; 2] = ["PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"];
 
 /// Whether Python writes what it compiles beside the file, as the environment of the process says.
-pub(crate) fn compiles(environment: &service::Evidence) -> bool {
+fn compiles(environment: &service::Evidence) -> bool {
     let set = |name: &&str| environment.get(name).is_ok_and(|v| v.is_some_and(|v| !v.is_empty()));
     !ELSEWHERE.iter().any(set)
 }
@@ -61,16 +62,18 @@ pub(crate) fn compiles(environment: &service::Evidence) -> bool {
 /// unknown; what is imported from elsewhere has the level of the checkout.
 ///
 /// # Errors
-/// The host cannot be asked.
+/// The host cannot be asked, or does not tell when the process started.
 pub(crate) async fn confirm(
     source: &Source,
     readings: &mut BTreeMap<String, LevelReading>,
-    search_path: Option<&str>,
     from: &Evidences<'_>,
     cancel: &CancellationToken,
 ) -> Result<Vec<Evidence>, Failure> {
+    let environment = service::evidence(from.probe, from.process.pid);
+    let rules = imports::files(from.probe, from.process.pid, from.modules);
+    let search_path = environment.get(SEARCH_PATH).ok().flatten();
     let Some(Tree { path, without }) = search_path.and_then(tree::of_search_path) else {
-        source.settle(readings, from.rules);
+        source.settle(readings, &rules);
         return Ok(Vec::new());
     };
     let chosen = source.sources(|id| without.contains(id));
@@ -78,14 +81,15 @@ pub(crate) async fn confirm(
     let text = text::compiled(&path, files.iter().map(String::as_str))?;
     let end = from.machine.read(&text, 20.0, cancel).await.map_err(ShellFailure::failure)?;
     let mut taken = named(from.lines, from.log, &path, &files);
-    taken.extend(since(&end.out, &path, from.started));
+    let started = from.probe.host.started_at(from.process).map_err(|Unknown(why)| Failure::new(why))?;
+    taken.extend(since(&end.out, &path, started));
     let mut evidence = Vec::new();
     for reversal in chosen.reversals() {
         let Some(reading) = readings.get_mut(&reversal.patch).filter(|r| r.level.as_deref() == Ok(super::OUT)) else {
             continue;
         };
         let witnesses = reversal.witnesses();
-        let (verdict, shown) = judge(&witnesses, &taken, from.rules, from.compiles, &path);
+        let (verdict, shown) = judge(&witnesses, &taken, &rules, compiles(&environment), &path);
         let about = format!("imported:{}", reversal.patch);
         evidence.extend(shown.map(|t| Evidence { about, seen: t.seen.as_str().into(), source: t.source }));
         match verdict {
@@ -97,7 +101,7 @@ pub(crate) async fn confirm(
             Verdict::Unknown(why) => reading.level = Err(Unknown(why)),
         }
     }
-    source.settle(readings, from.rules);
+    source.settle(readings, &rules);
     Ok(evidence)
 }
 

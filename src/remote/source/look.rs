@@ -1,6 +1,6 @@
 //! Asks the host of a target how its checkout stands to the diffs of its patches; changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_util::sync::CancellationToken;
 
@@ -61,21 +61,10 @@ pub(crate) async fn look(
     if patches.is_empty() {
         return None;
     }
-    if [target.checkout.as_deref().unwrap_or_default(), folder].iter().any(|path| path.contains(':')) {
-        let failure = Failure::new(format!(
-            "the checkout of `{}` has a colon in its path, which no search path can name",
-            target.name
-        ))
-        .hint("name it by a symbolic link without one");
-        return Some(Source {
-            held: patches.iter().map(|p| (p.id.clone(), Err(failure.clone()))).collect(),
-            ..Source::default()
-        });
-    }
     let mut source = Source { checkout: target.checkout.clone().unwrap_or_default(), ..Source::default() };
-    let all = |failure: &Failure| patches.iter().map(|p| (p.id.clone(), Err(failure.clone()))).collect();
-    if let Some(failure) = obstacle(target) {
-        return Some(Source { held: all(&failure), ..source });
+    if let Some(failure) = obstacle(target).or_else(|| has_colon(&[&source.checkout, folder], &target.name)) {
+        let held = patches.iter().map(|p| (p.id.clone(), Err(failure.clone()))).collect();
+        return Some(Source { held, ..source });
     }
     for patch in &patches {
         let Gate::Reverse { diff } = &patch.gate else { continue };
@@ -105,6 +94,13 @@ pub(crate) async fn look(
         }
     }
     Some(source)
+}
+
+/// That a path cannot be an entry of a search path; `None` where each can.
+fn has_colon(paths: &[&str], target: &str) -> Option<Failure> {
+    let message = format!("the checkout of `{target}` has a colon in its path, which no search path can name");
+    let failure = || Failure::new(message).hint("name it by a symbolic link without one");
+    paths.iter().any(|path| path.contains(':')).then(failure)
 }
 
 /// Some of the diffs of a source.
@@ -193,9 +189,8 @@ fn left_to_checkout(unknown: &Unknown) -> bool {
 }
 
 fn take(source: &mut Source, said: &str, host: &str) {
-    let packages: Vec<_> = source.reversals.iter().map(|r| r.package.clone()).collect();
-    let mut packages: std::collections::VecDeque<_> =
-        packages.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let all: BTreeSet<_> = source.reversals.iter().map(|r| r.package.clone()).collect();
+    let mut packages = all.into_iter();
     let mut why = Failure::new(format!("the answer of `{host}` about `{}` broke off", source.checkout));
     for line in said.lines() {
         let words: Vec<&str> = line.splitn(4, ' ').collect();
@@ -214,7 +209,7 @@ fn take(source: &mut Source, said: &str, host: &str) {
             ["programs", ..] => source.programs = true,
             ["kib", kib] => source.kib += kib.parse().unwrap_or(0),
             ["listing", hash, count] => {
-                if let Some(package) = packages.pop_front() {
+                if let Some(package) = packages.next() {
                     source.listings.insert(package, (hash.to_owned(), count.parse().unwrap_or(0)));
                 }
             }

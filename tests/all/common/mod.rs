@@ -100,7 +100,12 @@ pub fn start_until(mut command: Command, sessions: &Path, step: &str) -> (Child,
         if let Some(session) = new.filter(|s| begun(s).as_deref() == Some(step)) {
             return (child, session);
         }
-        assert!(child.try_wait().unwrap().is_none(), "the command ended before `{step}` began");
+        if let Some(end) = child.try_wait().unwrap() {
+            let new = sessions_in(sessions).into_iter().find(|s| !known.contains(s));
+            let journal = new.and_then(|s| fs_err::read_to_string(store::journal_path(&s)).ok()).unwrap_or_default();
+            let last: Vec<&str> = journal.lines().rev().take(6).collect();
+            panic!("the command ended before `{step}` began, {end}; newest events first:\n{}", last.join("\n"));
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -130,4 +135,16 @@ fn begun(session: &Path) -> Option<String> {
         }
     }
     last
+}
+
+/// Ends every process that was started with a word under this folder.
+pub fn end_all_in(root: &Path) {
+    let root = root.to_str().unwrap().as_bytes();
+    for process in patchbench::remote::local::processes() {
+        let line = fs_err::read(format!("/proc/{}/cmdline", process.key.pid)).unwrap_or_default();
+        if line.split(|b| *b == 0).any(|word| word.starts_with(root)) {
+            let pid = rustix::process::Pid::from_raw(process.key.pid as i32).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
 }
