@@ -65,6 +65,7 @@ pub(crate) fn micro(class: ErrorClass) -> MicroReport {
         mode: CurveMode::PerSite,
         labels: vec!["layer 0 attention".into(), "layer 0 mlp".into()],
         rel_l2,
+        ..Curve::default()
     };
     MicroReport {
         spec: "mhc-mix".into(),
@@ -84,6 +85,7 @@ pub(crate) fn micro(class: ErrorClass) -> MicroReport {
             does_not_show: "what the model makes of it".into(),
         }],
         seconds: 0.25,
+        ..MicroReport::default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cli::json::{ErrorCode, Report};
 use crate::cli::style::Style;
 use crate::cli::table::{Cell, Mark, table};
 use crate::engine::state::State;
-use crate::kernel::report::{Curve, CurveMode, ErrorClass, MicroReport};
+use crate::kernel::report::{Curve, ErrorClass, MicroReport};
 
 /// Microtests.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -89,10 +89,7 @@ fn one(report: &MicroReport, style: Style) -> String {
 }
 
 fn curve_cells(curve: &Curve, mark: Mark) -> Vec<Cell> {
-    let mode = match curve.mode {
-        CurveMode::PerSite => "per site",
-        CurveMode::Compounded => "compounded",
-    };
+    let mode = curve.mode.word();
     // NaN counts as worse than every number.
     let rank = |v: f64| if v.is_nan() { f64::INFINITY } else { v };
     let worst = curve.rel_l2.iter().enumerate().max_by(|a, b| rank(*a.1).total_cmp(&rank(*b.1)));

@@ -134,6 +134,7 @@ fn mode_words(mode: CurveMode) -> &'static str {
     match mode {
         CurveMode::PerSite => "each site alone",
         CurveMode::Compounded => "compounded over the sites",
+        CurveMode::SingleInjection => "at one site, measured at the end",
     }
 }
 
@@ -187,11 +188,11 @@ fn largest(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::report::{Control, Part, PartCurve};
+    use crate::kernel::report::{Control, PartCurve};
 
     fn curve(candidate: &str, mode: CurveMode, rel_l2: &[f64]) -> Curve {
         let labels = (0..rel_l2.len()).map(|i| format!("site {i}")).collect();
-        Curve { candidate: candidate.into(), mode, labels, rel_l2: rel_l2.to_vec() }
+        Curve { candidate: candidate.into(), mode, labels, rel_l2: rel_l2.to_vec(), ..Curve::default() }
     }
 
     fn report() -> MicroReport {
@@ -202,7 +203,7 @@ mod tests {
             provenance: "weights of a test".into(),
             curves: vec![curve("bf16", PerSite, &[3e-4, 4e-4]), curve("bf16", Compounded, &[0.0, f64::NAN])],
             floor: vec![curve("floor", PerSite, &[1.6e-3, 1.7e-3]), curve("floor", Compounded, &[1.6e-3, 2e-3])],
-            parts: vec![PartCurve { part: Part::Mixes, curve: curve("bf16", PerSite, &[1e-3, 1e-3]) }],
+            parts: vec![PartCurve { part: "mixes".into(), curve: curve("bf16", PerSite, &[1e-3, 1e-3]) }],
             decisions: vec![Decisions {
                 candidate: "bf16".into(),
                 positions: 224,

@@ -41,6 +41,17 @@ impl Rounding {
         }
     }
 
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+
     /// The largest relative error of one rounding of a normal number (half a unit in the last place).
     pub fn unit(self) -> f64 {
         let bits = match self {
@@ -50,6 +61,37 @@ impl Rounding {
             Self::Bf16 => 8,
         };
         0.5_f64.powi(bits)
+    }
+}
+
+/// What is done to a tensor at a rounding point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Storage {
+    /// Each value is rounded by itself.
+    Element(Rounding),
+}
+
+impl Default for Storage {
+    fn default() -> Self {
+        Self::Element(Rounding::Exact)
+    }
+}
+
+impl Storage {
+    /// The values that remain of `[rows, columns]`.
+    pub fn store(self, values: &[f64], _columns: usize) -> Vec<f64> {
+        match self {
+            Self::Element(Rounding::Exact) => values.to_vec(),
+            Self::Element(rule) => values.iter().map(|v| rule.round(*v)).collect(),
+        }
+    }
+
+    /// Its name.
+    pub fn word(self) -> String {
+        match self {
+            Self::Element(rule) => rule.word().into(),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::kernel::mhc::sweep::{
     Alone, Cancelled, Reference, SiteError, Ticker, Whole, alone, floor_alone, reference, whole,
 };
 use crate::kernel::oracle::model::{Model, SITES, WIDTH, site_label};
-use crate::kernel::report::{Curve, CurveMode, MicroReport, Part, PartCurve};
+use crate::kernel::report::{Curve, CurveMode, MicroReport, PartCurve};
 
 /// Both ways of measuring one arithmetic.
 pub type Both = (Alone, Whole);
@@ -102,8 +102,8 @@ fn sweep_all(
         let name = &candidate.name;
         let changed = decisions(name, &both.1, &floor.1, &reference);
         report.curves.extend(both_curves(name, both));
-        for (part, errors) in [(Part::Mixes, &both.0.mixes), (Part::SiteInput, &both.0.input)] {
-            report.parts.push(PartCurve { part, curve: curve(name, CurveMode::PerSite, errors) });
+        for (part, errors) in [("mixes", &both.0.mixes), ("site-input", &both.0.input)] {
+            report.parts.push(PartCurve { part: part.into(), curve: curve(name, CurveMode::PerSite, errors) });
         }
         report.verdicts.push(verdict(candidate, both, &floor, &changed));
         report.decisions.push(changed);
@@ -133,6 +133,7 @@ fn curve(candidate: &str, mode: CurveMode, errors: &[SiteError]) -> Curve {
         mode,
         labels: (0..SITES).map(site_label).collect(),
         rel_l2: errors.iter().map(|e| e.unwrap_or(f64::NAN)).collect(),
+        ..Curve::default()
     }
 }
 

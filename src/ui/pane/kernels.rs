@@ -82,10 +82,7 @@ fn series(report: &MicroReport) -> Vec<Series> {
     let mut colours: Vec<&str> = Vec::new();
     let mut out = Vec::new();
     for (floor, curve) in report.floor.iter().map(|c| (true, c)).chain(report.curves.iter().map(|c| (false, c))) {
-        let mode = match curve.mode {
-            CurveMode::PerSite => "per site",
-            CurveMode::Compounded => "compounded",
-        };
+        let mode = curve.mode.word();
         let colour = colours.iter().position(|c| *c == curve.candidate).unwrap_or_else(|| {
             colours.push(&curve.candidate);
             colours.len() - 1

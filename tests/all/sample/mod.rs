@@ -348,6 +348,7 @@ fn micro() -> Arc<MicroReport> {
         mode,
         labels: labels.clone(),
         rel_l2: (0..sites).map(|i| base * growth.powi(i) * (1.0 + 0.3 * f64::from(i % 3))).collect(),
+        ..Curve::default()
     };
     let mut broken = curve("bf16", CurveMode::Compounded, 2.0e-3, 1.25);
     broken.rel_l2[5] = f64::NAN;
@@ -396,6 +397,7 @@ fn micro() -> Arc<MicroReport> {
             },
         ],
         seconds: 1.9,
+        ..MicroReport::default()
     })
 }
 

@@ -1,8 +1,15 @@
 //! What a microtest found, as plain data.
 
+mod band;
+pub mod floats;
+mod spread;
+
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use band::{Band, Growth, Member};
+pub use spread::{Bin, Cause, Heat, Row, Spread};
 
 /// The result of one microtest on one device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,14 +27,29 @@ pub struct MicroReport {
     pub shape: String,
     /// One curve per candidate and per way of measuring.
     pub curves: Vec<Curve>,
-    /// The curve of errors that the reference's own rounding makes anyway.
+    /// The upper edge of the noise band: errors that a right arithmetic makes anyway.
     pub floor: Vec<Curve>,
+    /// What the band is made of.
+    #[serde(default)]
+    pub bands: Vec<Band>,
     /// Errors of the parts inside a site, with the reference's input.
     #[serde(default)]
     pub parts: Vec<PartCurve>,
+    /// How the errors of each candidate's elements are spread, by part.
+    #[serde(default)]
+    pub spreads: Vec<Spread>,
+    /// What each rounding point of a candidate does alone.
+    #[serde(default)]
+    pub causes: Vec<Cause>,
+    /// Errors of the main part by point and row.
+    #[serde(default)]
+    pub heats: Vec<Heat>,
     /// What changed in the decisions, the floor first.
     #[serde(default)]
     pub decisions: Vec<Decisions>,
+    /// What changed in the sets that were kept, such as keys or experts, the floor first.
+    #[serde(default)]
+    pub sets: Vec<Sets>,
     /// Known-bad twins; one that is not caught makes the whole report worthless.
     #[serde(default)]
     pub controls: Vec<Control>,
@@ -45,7 +67,7 @@ impl MicroReport {
 }
 
 /// One error curve.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Curve {
     /// Candidate name, such as `bf16`.
     pub candidate: String,
@@ -57,35 +79,74 @@ pub struct Curve {
     #[serde(with = "crate::kernel::report::floats")]
     #[schemars(with = "Vec<serde_json::Value>")]
     pub rel_l2: Vec<f64>,
+    /// `1 - 2 sum(xy) / sum(x^2 + y^2)` at each point, the metric of DeepGEMM's tests: about half
+    /// the square of the relative error. Empty in reports that are older than it.
+    #[serde(default, with = "crate::kernel::report::floats", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<serde_json::Value>")]
+    pub calc_diff: Vec<f64>,
+    /// How a compounded curve grows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Growth>,
 }
 
 /// How a curve was measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CurveMode {
     /// Each site alone, fed with the reference's input.
+    #[default]
     PerSite,
     /// Each site fed with the candidate's own earlier output.
     Compounded,
+    /// The candidate at that site alone, the rest exact; measured after the last site.
+    SingleInjection,
 }
 
-/// One error curve of a part inside a site.
+impl CurveMode {
+    /// The way of measuring in words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::PerSite => "per site",
+            Self::Compounded => "compounded",
+            Self::SingleInjection => "one site alone, at the end",
+        }
+    }
+}
+
+/// One error curve of another part than the main one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PartCurve {
-    /// Which part.
-    pub part: Part,
-    /// The curve; its mode is always per site.
+    /// Which part, such as `mixes`.
+    pub part: String,
+    /// The curve.
     pub curve: Curve,
 }
 
-/// A part inside a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Part {
-    /// The 24 numbers that are mixed out of a token.
-    Mixes,
-    /// What the sublayer is given.
-    SiteInput,
+/// What changed in the sets that a kernel keeps: keys of the indexer, experts of the router.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Sets {
+    /// Candidate name, or `floor`.
+    pub candidate: String,
+    /// What is kept, such as `keys` or `experts`.
+    pub kind: String,
+    /// Rows that chose.
+    pub rows: u64,
+    /// How many each row keeps.
+    pub keep: u64,
+    /// The share of the reference's set that the candidate kept, over all rows.
+    pub overlap: f64,
+    /// The least overlap of one row.
+    pub least_overlap: f64,
+    /// Rows whose set differs.
+    pub rows_changed: u64,
+    /// Of these, rows of which a lost member had a wider margin at the cut than the band moves any score.
+    pub rows_beyond_floor: u64,
+    /// The reference's margin at the cut (last kept less first dropped), median over the rows.
+    pub median_margin: Option<f64>,
+    /// Rows with a planted member that must be kept; `None` where nothing was planted.
+    pub planted: Option<u64>,
+    /// Of these, rows that kept it.
+    pub planted_kept: Option<u64>,
 }
 
 /// What changed in the decisions of the whole model, with the candidate at every site.
@@ -158,42 +219,5 @@ impl ErrorClass {
             Self::FlipsDecisions => "flips decisions",
             Self::Broken => "broken",
         }
-    }
-}
-
-/// Floats on disk: a finite number is a number, NaN and infinity are strings.
-pub mod floats {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    #[derive(Serialize, Deserialize)]
-    #[serde(untagged)]
-    enum Float {
-        Number(f64),
-        Text(String),
-    }
-
-    /// Writes each float as a number or as `"NaN"`, `"inf"`, `"-inf"`.
-    ///
-    /// # Errors
-    /// Those of the serializer.
-    pub fn serialize<S: Serializer>(values: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(
-            values.iter().map(|v| if v.is_finite() { Float::Number(*v) } else { Float::Text(v.to_string()) }),
-        )
-    }
-
-    /// Reads what [`serialize`] wrote.
-    ///
-    /// # Errors
-    /// A string that is not a float.
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
-        let values = Vec::<Float>::deserialize(deserializer)?;
-        values
-            .into_iter()
-            .map(|v| match v {
-                Float::Number(v) => Ok(v),
-                Float::Text(t) => t.parse().map_err(serde::de::Error::custom),
-            })
-            .collect()
     }
 }
