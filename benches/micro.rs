@@ -5,11 +5,15 @@
 #![allow(missing_docs, clippy::expect_used, reason = "a benchmark fails by panicking")]
 
 use jiff::Timestamp;
-use patchbench::kernel::candidate::candidates;
+use patchbench::kernel::candidate::Candidate;
 use patchbench::kernel::checkpoint::Checkpoint;
-use patchbench::kernel::mhc::sweep::{Ticker, alone, reference};
-use patchbench::kernel::mhc::{golden_ids, run};
+use patchbench::kernel::format::{Rounding, Storage};
+use patchbench::kernel::mhc::chain::reference;
+use patchbench::kernel::mhc::{MhcMix, SPEC, cases, golden_ids};
+use patchbench::kernel::microtest::Microtest as _;
 use patchbench::kernel::oracle::model::Model;
+use patchbench::kernel::sweep::Ticker;
+use patchbench::kernel::{Request, run};
 
 fn main() {
     divan::main();
@@ -18,8 +22,8 @@ fn main() {
 /// The whole microtest: weights, reference, floor, candidates, twins, verdicts.
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn mhc_mix() {
-    let lab = Checkpoint::lab().expect("the built-in checkpoint is whole");
-    divan::black_box(run(&lab, &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).expect("the sweep ends"));
+    let request = Request { spec: SPEC, device: "cpu", checkpoint: None, candidates: None, now: Timestamp::UNIX_EPOCH };
+    divan::black_box(run(&request, &|_, _, _| {}, &|| false).expect("the sweep ends"));
 }
 
 /// Reading the weights alone.
@@ -41,9 +45,10 @@ fn forward(bencher: divan::Bencher<'_, '_>) {
 fn sites_alone(bencher: divan::Bencher<'_, '_>) {
     let (model, ids) = lab();
     let reference = reference(&model, &ids, &quiet()).expect("nobody cancels");
-    let candidates = candidates();
-    let bf16 = candidates.last().expect("there are candidates");
-    bencher.bench_local(|| alone(&model, &reference, bf16, &quiet()).ok());
+    let cases = cases(&model, &reference, "the lab").cases;
+    let round = ["weight", "streams", "output"].map(|point| (point.to_owned(), Storage::Element(Rounding::Bf16)));
+    let bf16 = Candidate { round: round.into(), ..Candidate::exact(SPEC) };
+    bencher.bench_local(|| cases.iter().map(|case| MhcMix.run(case, &bf16).parts.len()).sum::<usize>());
 }
 
 fn lab() -> (Model, Vec<u16>) {

@@ -90,8 +90,8 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
             }
         }
         JobSpec::ImportPatches { case, from } => import(&world, case.as_deref(), &from, &context).await,
-        JobSpec::Micro { spec, device, checkpoint } => {
-            micro(spec, device, checkpoint.map(PathBuf::from), &context).await
+        JobSpec::Micro { spec, device, checkpoint, candidates } => {
+            micro(spec, device, [checkpoint, candidates].map(|p| p.map(PathBuf::from)), &context).await
         }
     }
 }
@@ -187,12 +187,24 @@ async fn import(
     context.report(JobReport::PatchesRead { source: from.spelling(), entries }).await.map_err(gone)
 }
 
-async fn micro(spec: String, device: String, checkpoint: Option<PathBuf>, context: &JobContext) -> Result<(), Failure> {
+async fn micro(
+    spec: String,
+    device: String,
+    [checkpoint, candidates]: [Option<PathBuf>; 2],
+    context: &JobContext,
+) -> Result<(), Failure> {
     let within = context.clone();
     let work = tokio::task::spawn_blocking(move || {
         let progress = |done, total, phase: &str| within.progress(done, Some(total), phase);
         let cancelled = || within.cancel.is_cancelled();
-        kernel::run(&spec, &device, checkpoint.as_deref(), &progress, &cancelled, Timestamp::now())
+        let request = kernel::Request {
+            spec: &spec,
+            device: &device,
+            checkpoint: checkpoint.as_deref(),
+            candidates: candidates.as_deref(),
+            now: Timestamp::now(),
+        };
+        kernel::run(&request, &progress, &cancelled)
     });
     let report = work.await.map_err(|e| Failure::new(format!("the microtest itself broke: {e}")))??;
     context.report(JobReport::MicroDone(Arc::new(report))).await.map_err(gone)

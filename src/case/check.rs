@@ -3,6 +3,7 @@
 use super::fields::{Remarks, Section, nearest};
 use super::types::{Case, Gate, Role, port_of};
 use crate::engine::diagnostic::Severity;
+use crate::kernel;
 
 /// Adds a remark for everything in the case that contradicts itself.
 pub(super) fn check(remarks: &mut Remarks<'_>, root: &Section<'_, '_>, case: &Case) {
@@ -106,6 +107,11 @@ fn patch(remarks: &mut Remarks<'_>, section: &Section<'_, '_>, case: &Case, id: 
             let message = format!("`{key}` names `{name}`, which is a router and runs no model code");
             remarks.add(Severity::Warning, "case-router-patch", at.start, message, None);
         }
+    }
+    // A file with more candidates may have what is not built in, so that this is no error.
+    if let Some(failure) = patch.microtest.as_deref().and_then(|name| kernel::check_name(name).err()) {
+        let at = section.place_of("microtest").start;
+        remarks.add(Severity::Warning, "case-microtest", at, failure.message, failure.hint);
     }
     for (key, names) in [("requires", &patch.requires), ("excludes", &patch.excludes)] {
         for name in names {

@@ -6,6 +6,7 @@ use toml::de::DeValue;
 
 use super::fields::{Found, Remarks, Section};
 use super::types::{Gate, LevelValue};
+use crate::engine::procedure::Failure;
 
 const FORMS: &str =
     "write { env = \"X\", levels = {…} }, { flag = \"--x\", levels = {…} }, { reverse = \"…\" } or \"none\"";
@@ -56,6 +57,46 @@ pub(super) fn read(remarks: &mut Remarks<'_>, patch: &Section<'_, '_>) -> Gate {
             }
             Gate::Reverse { diff: switch }
         }
+    }
+}
+
+/// A gate by itself, as it stands after `gate =` in a case.
+///
+/// # Errors
+/// It is no gate; the hint shows the forms.
+pub fn parse(text: &str) -> Result<Gate, Failure> {
+    let whole = format!("gate = {}", if text.trim() == "none" { "\"none\"" } else { text });
+    let root = toml::de::DeTable::parse(&whole)
+        .map_err(|e| Failure::new(format!("`{text}` is no gate: {}", e.message().replace('\n', ", "))).hint(FORMS))?;
+    let mut remarks = Remarks::new("gate", &whole);
+    let section = Section { table: root.get_ref(), at: 0..0, name: String::new() };
+    remarks.unknown_keys(&section, &["gate"]);
+    let gate = read(&mut remarks, &section);
+    match remarks.list.into_iter().next() {
+        None => Ok(gate),
+        Some(first) => Err(Failure { hint: first.hint.or_else(|| Some(FORMS.into())), ..Failure::new(first.message) }),
+    }
+}
+
+/// A gate as [`parse`] reads it.
+pub fn spelling(gate: &Gate) -> String {
+    let quoted = |text: &str| toml::Value::from(text).to_string();
+    let value = |value: &LevelValue| match value {
+        LevelValue::Set(text) => format!("{{ set = {} }}", quoted(text)),
+        LevelValue::Unset => "{ unset = true }".to_owned(),
+        // These are the levels of a diff, which are not written.
+        LevelValue::In | LevelValue::Out => String::new(),
+    };
+    let levels = |levels: &BTreeMap<String, LevelValue>| {
+        let all: Vec<String> =
+            levels.iter().map(|(name, level)| format!("{} = {}", quoted(name), value(level))).collect();
+        all.join(", ")
+    };
+    match gate {
+        Gate::Env { name, levels: of } => format!("{{ env = {}, levels = {{ {} }} }}", quoted(name), levels(of)),
+        Gate::Flag { flag, levels: of } => format!("{{ flag = {}, levels = {{ {} }} }}", quoted(flag), levels(of)),
+        Gate::Reverse { diff } => format!("{{ reverse = {} }}", quoted(diff)),
+        Gate::None => "none".into(),
     }
 }
 
@@ -122,5 +163,39 @@ fn level(remarks: &mut Remarks<'_>, found: &Found<'_, '_>, is_flag: bool) -> Opt
             remarks.error("case-level", &found.at, format!("`{}` is not a level value", found.name), HINT);
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_is_read_as_it_is_spelled() {
+        let check = |text: &str| {
+            let gate = parse(text).unwrap();
+            assert_eq!(parse(&spelling(&gate)).unwrap(), gate, "{text}");
+            gate
+        };
+        check("{ env = \"X\", levels = { on = \"1\", off = { unset = true } } }");
+        check("{ flag = \"--x\", levels = { on = true, off = false } }");
+        check("{ env = \"X\", levels = { \"a b\" = \"say \\\"so\\\"\", b = 2 } }");
+        check("{ reverse = \"/a/b.diff\" }");
+        assert_eq!(check("none"), Gate::None);
+    }
+
+    #[test]
+    fn what_is_no_gate_is_said_with_the_forms() {
+        let check = |text: &str, message: &str| {
+            let failure = parse(text).unwrap_err();
+            assert!(failure.message.contains(message), "{text}: {}", failure.message);
+            assert!(failure.hint.is_some(), "{text}");
+        };
+        check("{ env = }", "is no gate");
+        check("{ env = \"X\" }", "`gate.levels` is missing");
+        check("{ env = \"$X\", levels = { a = \"1\", b = \"2\" } }", "not a variable name");
+        check("{ env = \"X\", flag = \"--x\" }", "more than one switch");
+        check("{}\nother = 1", "other");
+        check("3", "gate");
     }
 }

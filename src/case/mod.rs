@@ -5,7 +5,7 @@
 
 mod check;
 pub(crate) mod fields;
-mod gate;
+pub mod gate;
 pub mod read;
 pub mod types;
 

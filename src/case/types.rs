@@ -8,6 +8,8 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::report::{CandidateVerdict, MicroReport};
+
 /// One incident: targets, patches under suspicion, how the client speaks, budgets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Case {
@@ -203,7 +205,7 @@ pub struct Patch {
     pub suspect: String,
     /// What it changes: `kernel`, `dtype`, ….
     pub changes: BTreeMap<String, String>,
-    /// The microtest that measures its arithmetic.
+    /// The microtest that measures its arithmetic: `SPEC`, or `SPEC/CANDIDATE` where one candidate stands for it.
     pub microtest: Option<String>,
     /// Patches that must be on with it.
     pub requires: Vec<String>,
@@ -220,6 +222,25 @@ impl Patch {
             return Some("off");
         }
         levels.keys().map(String::as_str).find(|l| *l != self.suspect)
+    }
+
+    /// The microtest that measures it, and the candidate that stands for it if one does.
+    pub fn measured_by(&self) -> Option<(&str, Option<&str>)> {
+        let named = self.microtest.as_deref()?;
+        Some(named.split_once('/').map_or((named, None), |(spec, candidate)| (spec, Some(candidate))))
+    }
+
+    /// What a report says of it: its candidate's verdict, or that of the worst where none is named; `None` where
+    /// the report is of another microtest or has no such candidate.
+    pub fn verdict_in<'a>(&self, report: &'a MicroReport) -> Option<&'a CandidateVerdict> {
+        let (spec, candidate) = self.measured_by()?;
+        if report.spec != spec {
+            return None;
+        }
+        match candidate {
+            Some(name) => report.verdicts.iter().find(|v| v.candidate == name),
+            None => report.worst(),
+        }
     }
 
     /// The targets of `case` that this patch is in.

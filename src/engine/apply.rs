@@ -157,6 +157,7 @@ impl State {
             Happened::PatchesRegrouped { out, entries } => self.regroup_patches(out, entries),
             Happened::PatchEdited { patch, edit } => {
                 let said = Said { by: event.actor.name.clone(), at: event.at, edit: edit.clone() };
+                self.regate(patch, &said);
                 self.edits.entry(patch.clone()).or_default().push_back(said);
             }
             Happened::Believed { change } => {
@@ -167,11 +168,9 @@ impl State {
             Happened::MicroMeasured { report } => {
                 let by = format!("microtest {} on {}", report.spec, report.device);
                 let case = self.case.clone();
-                let patches =
-                    case.iter().flat_map(|c| &c.patches).filter(|p| p.microtest.as_ref() == Some(&report.spec));
-                for patch in patches {
-                    if let Some(worst) = report.worst() {
-                        let says = format!("{}, {}: {}", worst.candidate, worst.class.word(), worst.says);
+                for patch in case.iter().flat_map(|c| &c.patches) {
+                    if let Some(verdict) = patch.verdict_in(report) {
+                        let says = format!("{}, {}: {}", verdict.candidate, verdict.class.word(), verdict.says);
                         self.hold(event.at, &patch.id, &by, says, by.clone(), "a newer run of it");
                     }
                 }
@@ -252,7 +251,7 @@ impl State {
         for target in &case.targets {
             self.targets.entry(target.name.clone()).or_default();
         }
-        self.case = Some(case.clone());
+        self.case = Some(self.with_said_gates(case));
     }
 
     /// Whatever ran when the program ended runs no more: its jobs are lost, its changes are half done,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::case::Case;
+use crate::case::{self, Case};
 use crate::engine::ids::{JobId, ProcedureId, ProposalId, QueuedId};
 use crate::patch::edit::Edit;
 use crate::patch::import::ImportFrom;
@@ -130,8 +130,11 @@ pub enum Command {
         spec: String,
         /// Device, such as `cpu`.
         device: String,
-        /// Folder of the checkpoint; `None` is the lab's.
+        /// Where the checkpoint is; `None` is the lab's.
         checkpoint: Option<String>,
+        /// File with more candidates.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        candidates: Option<String>,
     },
     /// Find the guilty patch: anchors, then patches in case order, then acquittals.
     Isolate {
@@ -250,6 +253,9 @@ impl Command {
             Self::EditPatch { patch, edit: Edit::Phases { phases } } => {
                 let words: Vec<_> = phases.iter().map(|p| p.word()).collect();
                 format!("phases {patch} {}", words.join(","))
+            }
+            Self::EditPatch { patch, edit: Edit::Gate { gate, .. } } => {
+                format!("gate {patch} {}", case::gate::spelling(gate))
             }
             Self::EditPatch { patch, edit: Edit::Note { .. } } => format!("patch-note {patch}"),
             Self::ImportPatches { from } => format!("import-patches {}", from.spelling()),

@@ -120,8 +120,10 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
             turn.start(command.spelling(), Some(command), spec);
         }
-        Command::Micro { spec, device, checkpoint } => {
-            let spec = JobSpec::Micro { spec: spec.clone(), device: device.clone(), checkpoint: checkpoint.clone() };
+        Command::Micro { spec, device, checkpoint, candidates } => {
+            let (spec, device) = (spec.clone(), device.clone());
+            let (checkpoint, candidates) = (checkpoint.clone(), candidates.clone());
+            let spec = JobSpec::Micro { spec, device, checkpoint, candidates };
             turn.start(command.spelling(), Some(command), spec);
         }
         Command::Isolate { patches } => {

@@ -86,8 +86,10 @@ pub enum JobSpec {
         spec: String,
         /// Device.
         device: String,
-        /// Folder of the checkpoint; `None` is the lab's.
+        /// Where the checkpoint is; `None` is the lab's.
         checkpoint: Option<String>,
+        /// File with more candidates.
+        candidates: Option<String>,
     },
 }
 

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::case::{Case, Gate};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::event::Happened;
 use crate::engine::procedure::Failure;
 use crate::engine::state::State;
 use crate::engine::update::Turn;
-use crate::patch::edit::{self, Edit};
+use crate::patch::edit::{self, Edit, Said};
 use crate::patch::inventory::{self, By, NotDivided, Regroup};
 use crate::patch::of_state;
 use crate::patch::risk::Factor;
@@ -87,6 +88,7 @@ pub(crate) fn edit(turn: &mut Turn, id: &str, edit: &Edit) -> Result<(), Failure
     let said = || state.edits.get(id).into_iter().flatten();
     let (edit, nothing) = match edit {
         Edit::Phases { phases } => (edit.clone(), phases.is_empty() && edit::phases(said()).is_none()),
+        Edit::Gate { gate, .. } => return regate(turn, id, gate),
         Edit::Note { text } => {
             let text = redact::text(text.trim());
             let nothing = text.is_empty() && edit::note(said()).is_none();
@@ -96,6 +98,48 @@ pub(crate) fn edit(turn: &mut Turn, id: &str, edit: &Edit) -> Result<(), Failure
     if nothing {
         return Err(Failure::new(format!("nobody said anything else of `{id}`")).hint("it is shown as it was read"));
     }
+    turn.record(Happened::PatchEdited { patch: id.to_owned(), edit });
+    Ok(())
+}
+
+/// Changes how a patch of the case is switched; what runs under the old gate is unknown until it is read again.
+fn regate(turn: &mut Turn, id: &str, gate: &Gate) -> Result<(), Failure> {
+    let state = &turn.state;
+    let Some(patch) = state.case.as_ref().and_then(|c| c.patch(id)) else {
+        return Err(Failure::new(format!("`{id}` is not in the case, so that it cannot be switched"))
+            .hint("`patchbench patches import SOURCE --toml` prints it for the case file"));
+    };
+    if gate.switch().is_some_and(redact::is_secret_name) {
+        return Err(Failure::new(format!("the values of `{}` are secrets by its name", gate.switch_name()))
+            .hint("a level is written into the journal, so a secret cannot be one"));
+    }
+    if let Gate::Reverse { diff } = gate
+        && !std::path::Path::new(diff).is_absolute()
+    {
+        return Err(Failure::new(format!("`{diff}` is not a whole path")).hint("write it from `/` on"));
+    }
+    if let Some((target, _)) = state.targets.iter().find(|(_, t)| t.changed.is_some()) {
+        let failure = Failure::new(format!("`{target}` runs changed, and its way back counts on the gates"));
+        return Err(failure.hint(format!("`restore {target}` first")));
+    }
+    if state.search.as_ref().is_some_and(|s| s.is_active()) {
+        return Err(Failure::new("a search runs, and it counts on the gates").hint("`stop-isolation` ends it"));
+    }
+    if let Some(level) = gate.levels().filter(|levels| !levels.contains_key(&patch.suspect)) {
+        let names: Vec<&str> = level.keys().map(String::as_str).collect();
+        return Err(Failure::new(format!(
+            "the suspect level `{}` of `{id}` is not among {}",
+            patch.suspect,
+            names.join(", ")
+        ))
+        .hint("name one level so"));
+    }
+    if patch.gate == *gate {
+        return Err(Failure::new(format!("`{id}` is switched so already")).hint("nothing was changed"));
+    }
+    let said = state.edits.get(id).into_iter().flatten();
+    let read = edit::gate(said).filter(|(now, _, _)| **now == patch.gate).map_or(&patch.gate, |(_, read, _)| read);
+    let edit = Edit::Gate { gate: gate.clone(), read: read.clone() };
     turn.record(Happened::PatchEdited { patch: id.to_owned(), edit });
     Ok(())
 }
@@ -133,6 +177,31 @@ fn regroup_failure(why: &Regroup) -> Failure {
 }
 
 impl State {
+    /// Puts a gate that a person said into the case, and takes the level that was proven by the old one for unknown.
+    pub(super) fn regate(&mut self, id: &str, said: &Said) {
+        let (Some(case), Edit::Gate { gate, .. }) = (&self.case, &said.edit) else { return };
+        let Some(now) = case.patch(id).map(|p| p.gate.clone()) else { return };
+        self.case = Some(Arc::new(edit::regated(case, id, gate, &now)));
+        let why = format!("its gate was changed by {} after this start; read the target again", said.by);
+        let names: Vec<String> = self.targets.keys().cloned().collect();
+        for name in names {
+            let Some(target) = self.targets.get_mut(&name) else { continue };
+            // No target is changed now, so that what is read next is what it had when we met it.
+            target.original.clear();
+            let Some(boot) = target.boot.and_then(|boot| self.boots.get_mut(&boot)) else { continue };
+            let proof = Arc::make_mut(&mut Arc::make_mut(boot).proof);
+            if proof.levels.remove(id).is_some() {
+                proof.unverified.insert(id.to_owned(), why.clone());
+            }
+        }
+    }
+
+    /// Gates that people said of patches of a case that is opened again, where its file says what it said then.
+    pub(super) fn with_said_gates(&self, case: &Arc<Case>) -> Arc<Case> {
+        let said = self.edits.iter().filter_map(|(id, said)| Some((id, edit::gate(said.iter())?)));
+        said.fold(case.clone(), |case, (id, (gate, read, _))| Arc::new(edit::regated(&case, id, gate, read)))
+    }
+
     /// Takes in patches; one of an id that is there already takes its place, and what was regrouped of them is as it was
     /// read before.
     pub(super) fn import_patches(&mut self, entries: &[Arc<Entry>]) {

@@ -93,6 +93,7 @@ pub const TABLE: &[Entry] = &[
         &["e"],
         "in patches: say which phases a patch reaches, in place of what was read",
     ),
+    in_list("gate", &["[ID]", "GATE|as-read"], &["W"], "in patches: say how a patch of the case is switched"),
     in_list("patch-note", &["[ID]", "TEXT|none"], &["E"], "in patches: write a note on a patch, or take it back"),
     ui("micro", &["[SPEC]", "[--device DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
     change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),

@@ -1,5 +1,6 @@
 //! One line per event, for the timeline pane and `session show`. Pure.
 
+use crate::case;
 use crate::engine::event::Happened;
 use crate::engine::input::JobOutcome;
 use crate::engine::procedure::Phase;
@@ -83,6 +84,7 @@ pub fn describe(what: &Happened) -> (String, Mark) {
                 let words: Vec<&str> = phases.iter().map(|p| p.word()).collect();
                 (format!("phases of {patch}: {}", words.join(", ")), Mark::Plain)
             }
+            Edit::Gate { gate, .. } => (format!("gate of {patch}: {}", case::gate::spelling(gate)), Mark::Plain),
             Edit::Note { text } if text.is_empty() => (format!("note on {patch} taken back"), Mark::Plain),
             Edit::Note { text } => (format!("note on {patch}: {text}"), Mark::Plain),
         },

@@ -141,7 +141,7 @@ fn symptom(view: &View<'_>, mut search: Search) -> Next {
 fn micro(view: &View<'_>, mut search: Search) -> Next {
     let asked =
         view.case.patches.iter().filter(|p| search.patches.contains(&p.id) || search.set_aside.contains_key(&p.id));
-    let spec = asked.filter_map(|p| p.microtest.clone()).find(|spec| !search.micro.contains(spec));
+    let spec = asked.filter_map(|p| Some(p.measured_by()?.0.to_owned())).find(|spec| !search.micro.contains(spec));
     if let Some(spec) = spec {
         search.micro.push(spec.clone());
         search.run = Some(new_run(Work::Micro { spec: spec.clone() }, format!("microtest `{spec}`")));

@@ -70,9 +70,12 @@ fn command(view: &View<'_>, run: &Run) -> Option<Command> {
             let read = arms::serving_targets(view.case).all(|t| was_read(view.state, t));
             (!ran || !read).then_some(Command::Probe { target: None })
         }
-        Work::Micro { spec } => {
-            (!ran).then(|| Command::Micro { spec: spec.clone(), device: "cpu".into(), checkpoint: None })
-        }
+        Work::Micro { spec } => (!ran).then(|| Command::Micro {
+            spec: spec.clone(),
+            device: "cpu".into(),
+            checkpoint: None,
+            candidates: None,
+        }),
         Work::Boot { arm, after, index, repeats } => {
             if let Some(target) = arms::met_targets(view.case).find(|t| needs_start(view, t, arm, *after)) {
                 return Some(Command::Restart { target: target.into(), levels: arms::levels_for(arm, target) });

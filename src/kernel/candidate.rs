@@ -1,256 +1,337 @@
 //! Candidates: how a kernel under suspicion does its arithmetic, as data.
 //!
-//! Responsible for the mixing of the hyper-connections with a candidate's rounding points, and for
-//! the known-bad twins that prove a test can fail. Not responsible for judging the error.
-//!
-//! A candidate rounds in the mixing product alone; split, Sinkhorn and combination stay in f64, so
-//! that its curve shows this product and nothing else.
+//! Responsible for the form of a candidate, for reading candidates from TOML, and for sums in a
+//! stated order and width. Not responsible for where a spec rounds, which each microtest says with
+//! its vocabulary, nor for judging an error.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::format::Rounding;
-use crate::kernel::matrix::Matrix;
-use crate::kernel::oracle::hyper::{Coefficients, MIXES, Site, split, transpose};
-use crate::kernel::oracle::{EPS, inverse_rms};
+use crate::engine::procedure::Failure;
+use crate::kernel::format::{Rounding, Storage};
+use crate::kernel::microtest::SpecInfo;
 
-/// A chain of rounding points through the mixing product.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// A chain of rounding points through a kernel, and the order of its sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Candidate {
+    /// The microtest it belongs to, such as `mhc-mix`.
+    pub spec: String,
     /// Name, such as `bf16`.
     pub name: String,
     /// One line: which real arithmetic it stands for.
     #[serde(default)]
     pub says: String,
-    /// How `fn` is rounded before the product.
+    /// What is done at each rounding point; a point that is not named stays exact.
     #[serde(default)]
-    pub weight: Rounding,
-    /// How the streams are rounded before the product.
+    pub round: BTreeMap<String, Storage>,
+    /// How sums are made.
     #[serde(default)]
-    pub activation: Rounding,
-    /// What products and sums are held in.
+    pub accumulate: Accumulate,
+    /// Variants that are no rounding, such as `query-scale = "before-rounding"`.
     #[serde(default)]
-    pub product_accumulate: Accumulate,
-    /// How the product is rounded before it is divided by the root mean square.
-    #[serde(default)]
-    pub output: Rounding,
-    /// What is wrong with it on purpose.
-    #[serde(default)]
-    pub fault: Fault,
+    pub choose: BTreeMap<String, String>,
+    /// What is wrong with it on purpose, which makes it a known-bad twin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
 }
 
-/// What products and sums are held in: each product and each partial sum is rounded, in ascending
-/// order of the inner index.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Accumulate {
-    /// f64.
-    #[default]
-    F64,
-    /// f32, as matrix units do.
-    F32,
+/// How sums of products are made.
+///
+/// The terms are cut into `splits` runs of nearly equal length; each run is summed in `order`, and
+/// the runs' sums are added in ascending order. Every product and every partial sum is rounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Accumulate {
+    /// What products and partial sums are held in.
+    #[serde(rename = "in")]
+    pub dtype: Rounding,
+    /// Into how many runs the terms are cut.
+    pub splits: usize,
+    /// In which order the terms of a run are added.
+    pub order: Order,
 }
 
-/// A deliberate mistake, which makes a twin of a good candidate.
+impl Default for Accumulate {
+    fn default() -> Self {
+        Self { dtype: Rounding::Exact, splits: 1, order: Order::Ascending }
+    }
+}
+
+/// In which order terms are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fault {
-    /// None.
+pub enum Order {
+    /// From the first to the last.
     #[default]
-    None,
-    /// The combination sums over the second index.
-    Transposed,
-    /// `post` lacks its factor 2.
-    PostFactorForgotten,
-    /// The scales are applied twice.
-    ScaleTwice,
-    /// eps is added to the root, not under it.
-    EpsMisplaced,
+    Ascending,
+    /// From the last to the first.
+    Descending,
+    /// Halves, and halves of halves.
+    Pairwise,
 }
 
 impl Candidate {
-    fn new(name: &str, says: &str, [weight, activation, output]: [Rounding; 3]) -> Self {
-        Self {
-            name: name.into(),
-            says: says.into(),
-            weight,
-            activation,
-            product_accumulate: Accumulate::F32,
-            output,
-            fault: Fault::None,
+    /// The candidate of a spec that does everything exactly.
+    pub fn exact(spec: &str) -> Self {
+        Self { spec: spec.into(), name: "exact".into(), ..Self::default() }
+    }
+
+    /// What is done at a rounding point.
+    pub fn at(&self, point: &str) -> Storage {
+        self.round.get(point).copied().unwrap_or_default()
+    }
+
+    /// Whether it takes this variant; a variant that is not named is the first of its choice, which
+    /// the caller tests as the absence of all others.
+    pub fn chooses(&self, choice: &str, value: &str) -> bool {
+        self.choose.get(choice).is_some_and(|v| v == value)
+    }
+
+    /// Whether this is wrong with it on purpose.
+    pub fn has_fault(&self, fault: &str) -> bool {
+        self.fault.as_deref() == Some(fault)
+    }
+
+    /// The same candidate with one rounding point alone, and without its fault. Its choices stay.
+    pub fn only(&self, point: &str) -> Self {
+        let round = self.round.get_key_value(point).map(|(k, v)| (k.clone(), *v)).into_iter().collect();
+        Self { round, accumulate: Accumulate::default(), fault: None, ..self.clone() }
+    }
+
+    /// The same candidate with its sums alone, and without its fault. Its choices stay.
+    pub fn only_sums(&self) -> Self {
+        Self { round: BTreeMap::new(), fault: None, ..self.clone() }
+    }
+}
+
+impl Accumulate {
+    /// Sums in f32 with that many runs.
+    pub fn f32(splits: usize) -> Self {
+        Self { dtype: Rounding::F32, splits, order: Order::Ascending }
+    }
+
+    /// The sum of the products of two rows of equal length.
+    pub fn dot(&self, a: &[f64], b: &[f64]) -> f64 {
+        match self.dtype {
+            Rounding::Exact => self.total(a.len(), |i| a[i] * b[i], |x| x),
+            // Plain f32 arithmetic rounds as the rule does, and much faster.
+            Rounding::F32 => f64::from(self.total(a.len(), |i| a[i] as f32 * b[i] as f32, |x: f32| x)),
+            dtype => self.total(a.len(), |i| dtype.round(a[i] * b[i]), |x| dtype.round(x)),
         }
     }
 
-    fn twin(name: &str, says: &str, fault: Fault) -> Self {
-        let exact = Self::new(name, says, [Rounding::Exact; 3]);
-        Self { product_accumulate: Accumulate::F64, fault, ..exact }
+    /// The sum of the terms.
+    pub fn sum(&self, terms: &[f64]) -> f64 {
+        match self.dtype {
+            Rounding::Exact => self.total(terms.len(), |i| terms[i], |x| x),
+            Rounding::F32 => f64::from(self.total(terms.len(), |i| terms[i] as f32, |x: f32| x)),
+            dtype => self.total(terms.len(), |i| dtype.round(terms[i]), |x| dtype.round(x)),
+        }
     }
 
-    /// The relative error that the declared rounding can make in one product of `terms` terms,
-    /// taking the errors of its rounding points as independent and those of a sum as a random walk.
-    pub fn declared_unit(&self, terms: usize) -> f64 {
-        let accumulate = match self.product_accumulate {
-            Accumulate::F64 => Rounding::Exact,
-            Accumulate::F32 => Rounding::F32,
+    fn total<T: Copy + Default + std::ops::Add<Output = T>>(
+        &self,
+        terms: usize,
+        term: impl Fn(usize) -> T,
+        round: impl Fn(T) -> T,
+    ) -> T {
+        let splits = self.splits.clamp(1, terms.max(1));
+        (0..splits).fold(T::default(), |sum, split| {
+            let run = split * terms / splits..(split + 1) * terms / splits;
+            round(sum + self.run(run, &term, &round))
+        })
+    }
+
+    fn run<T: Copy + Default + std::ops::Add<Output = T>>(
+        &self,
+        range: std::ops::Range<usize>,
+        term: &impl Fn(usize) -> T,
+        round: &impl Fn(T) -> T,
+    ) -> T {
+        match self.order {
+            Order::Ascending => range.fold(T::default(), |sum, i| round(sum + term(i))),
+            Order::Descending => range.rev().fold(T::default(), |sum, i| round(sum + term(i))),
+            Order::Pairwise => pairwise(range, term, round),
+        }
+    }
+
+    /// What is done to sums, in words.
+    pub fn words(&self) -> String {
+        let splits = if self.splits > 1 { format!(", {} runs", self.splits) } else { String::new() };
+        let order = match self.order {
+            Order::Ascending => "",
+            Order::Descending => ", descending",
+            Order::Pairwise => ", pairwise",
         };
-        let squares = [self.weight, self.activation, self.output].map(|r| r.unit().powi(2));
-        (squares.iter().sum::<f64>() + terms as f64 * accumulate.unit().powi(2)).sqrt()
+        format!("{}{splits}{order}", self.dtype.word())
     }
 }
 
-/// The candidates of the mixing test.
-pub fn candidates() -> Vec<Candidate> {
-    use Rounding::{Bf16, F32, Tf32};
-    vec![
-        Candidate::new("fp32", "everything in f32", [F32, F32, F32]),
-        Candidate::new("tf32", "operands in TF32, sums and output in f32", [Tf32, Tf32, F32]),
-        Candidate::new("bf16-weights", "`fn` stored in bf16, sums and output in f32", [Bf16, F32, F32]),
-        Candidate::new("bf16", "`fn`, streams and output in bf16, sums in f32", [Bf16, Bf16, Bf16]),
-    ]
-}
-
-/// Known-bad twins in exact arithmetic: any deviation of theirs is their fault.
-pub fn twins() -> Vec<Candidate> {
-    vec![
-        Candidate::twin("transposed", "the combination sums over the second index", Fault::Transposed),
-        Candidate::twin("post-factor-forgotten", "`post` lacks its factor 2", Fault::PostFactorForgotten),
-        Candidate::twin("scale-twice", "the scales are applied twice", Fault::ScaleTwice),
-        Candidate::twin("eps-misplaced", "eps is added to the root, not under it", Fault::EpsMisplaced),
-    ]
-}
-
-/// The mixes of every token of `streams` (`[tokens, 4 * width]`) by the candidate's arithmetic.
-pub fn mixes(candidate: &Candidate, site: &Site, streams: &[f64]) -> Vec<[f64; MIXES]> {
-    let width = site.rows.len() / MIXES;
-    let rounded = |rule: Rounding, values: &[f64]| values.iter().map(|v| rule.round(*v)).collect::<Vec<f64>>();
-    let weights = rounded(candidate.weight, &site.rows);
-    let inputs = rounded(candidate.activation, streams);
-    let products: Vec<f64> = match candidate.product_accumulate {
-        Accumulate::F64 => Matrix::pack(&weights, MIXES, width).times(&inputs),
-        Accumulate::F32 => {
-            let products = Matrix::pack(&narrow(&weights), MIXES, width).times(&narrow(&inputs));
-            products.into_iter().map(f64::from).collect()
+fn pairwise<T: Copy + Default + std::ops::Add<Output = T>>(
+    range: std::ops::Range<usize>,
+    term: &impl Fn(usize) -> T,
+    round: &impl Fn(T) -> T,
+) -> T {
+    match range.len() {
+        0 => T::default(),
+        1 => term(range.start),
+        n => {
+            let middle = range.start + n / 2;
+            round(pairwise(range.start..middle, term, round) + pairwise(middle..range.end, term, round))
         }
+    }
+}
+
+/// Reads candidates of `specs` from TOML: `[[candidate]]` tables.
+///
+/// # Errors
+/// The text is no TOML of that form, or a candidate names a spec, point, choice or fault that there
+/// is not; `place` names the text.
+pub fn parse(text: &str, place: &str, specs: &[&SpecInfo]) -> Result<Vec<Candidate>, Failure> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Candidates {
+        #[serde(default)]
+        candidate: Vec<Candidate>,
+    }
+    let read: Candidates = toml::from_str(text).map_err(|e| {
+        Failure::new(format!("{place}: {}", e.to_string().trim_end()))
+            .hint("a candidate is `[[candidate]]` with spec, name and round = { POINT = \"bf16\" }")
+    })?;
+    for candidate in &read.candidate {
+        check(candidate, specs).map_err(|f| Failure { message: format!("{place}: {}", f.message), ..f })?;
+    }
+    Ok(read.candidate)
+}
+
+fn check(candidate: &Candidate, specs: &[&SpecInfo]) -> Result<(), Failure> {
+    let refuse = |what: String, there: Vec<&str>| {
+        let names: Vec<String> = there.iter().map(|name| format!("`{name}`")).collect();
+        let hint = if names.is_empty() { "there is none".to_owned() } else { format!("there is {}", names.join(", ")) };
+        Err(Failure::new(format!("candidate `{}`: {what}", candidate.name)).hint(hint))
     };
-    let (products, _) = products.as_chunks::<MIXES>();
-    products
-        .iter()
-        .zip(streams.chunks_exact(width))
-        .map(|(product, token)| {
-            let scale = match candidate.fault {
-                Fault::EpsMisplaced => misplaced_inverse_rms(token),
-                _ => inverse_rms(token),
-            };
-            product.map(|p| candidate.output.round(p) * scale)
-        })
-        .collect()
-}
-
-/// The coefficients that a candidate makes of its mixes.
-pub fn coefficients(candidate: &Candidate, site: &Site, mixes: &[[f64; MIXES]]) -> Vec<Coefficients> {
-    let scale = match candidate.fault {
-        Fault::ScaleTwice => site.scale.map(|s| s * s),
-        _ => site.scale,
+    let Some(spec) = specs.iter().find(|s| s.name == candidate.spec) else {
+        let names = specs.iter().map(|s| s.name).collect();
+        return refuse(format!("there is no microtest `{}`", candidate.spec), names);
     };
-    mixes
-        .iter()
-        .map(|m| {
-            let right = split(m, scale, &site.base);
-            match candidate.fault {
-                Fault::Transposed => Coefficients { comb: transpose(&right.comb), ..right },
-                Fault::PostFactorForgotten => Coefficients { post: right.post.map(|p| p / 2.0), ..right },
-                Fault::None | Fault::ScaleTwice | Fault::EpsMisplaced => right,
-            }
-        })
-        .collect()
-}
-
-fn misplaced_inverse_rms(v: &[f64]) -> f64 {
-    let squares: f64 = v.iter().map(|x| x * x).sum();
-    1.0 / ((squares / v.len() as f64).sqrt() + EPS)
-}
-
-fn narrow(values: &[f64]) -> Vec<f32> {
-    values.iter().map(|v| *v as f32).collect()
+    if let Some(point) = candidate.round.keys().find(|p| !spec.points.iter().any(|(name, _)| name == p)) {
+        let points = spec.points.iter().map(|(name, _)| *name).collect();
+        return refuse(format!("`{}` has no rounding point `{point}`", spec.name), points);
+    }
+    for (choice, value) in &candidate.choose {
+        let Some((_, values)) = spec.choices.iter().find(|(name, _)| name == choice) else {
+            let choices = spec.choices.iter().map(|(name, _)| *name).collect();
+            return refuse(format!("`{}` has no choice `{choice}`", spec.name), choices);
+        };
+        if !values.contains(&value.as_str()) {
+            return refuse(format!("choice `{choice}` has no value `{value}`"), values.to_vec());
+        }
+    }
+    if candidate.accumulate.splits == 0 {
+        return refuse("sums cannot be cut into 0 runs".into(), vec!["1"]);
+    }
+    match &candidate.fault {
+        Some(fault) if !spec.faults.iter().any(|(name, _)| name == fault) => {
+            let faults = spec.faults.iter().map(|(name, _)| *name).collect();
+            refuse(format!("`{}` has no fault `{fault}`", spec.name), faults)
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
-    use crate::kernel::oracle::hyper;
 
-    fn site() -> Site {
-        let rows: Vec<f64> = (0..MIXES * 16).map(|i| f64::from((i as f32 * 0.37).sin())).collect();
-        Site {
-            matrix: Matrix::pack(&rows, MIXES, 16),
-            rows,
-            scale: [0.7, 0.6, 0.5],
-            base: std::array::from_fn(|i| i as f64 / 30.0 - 0.4),
-        }
-    }
-
-    fn streams() -> Vec<f64> {
-        (0..48).map(|i| f64::from((i as f32 * 0.91).cos())).collect()
-    }
-
-    fn exact() -> Candidate {
-        Candidate::twin("exact", "", Fault::None)
-    }
-
-    #[test]
-    fn without_rounding_a_candidate_is_the_oracle() {
-        let (site, streams) = (site(), streams());
-        let got = mixes(&exact(), &site, &streams);
-        assert_eq!(got, hyper::mixes(&site, &streams));
-        assert_eq!(coefficients(&exact(), &site, &got)[1], split(&got[1], site.scale, &site.base));
-    }
-
-    #[test]
-    fn each_rounding_point_shows_alone() {
-        let (site, streams) = (site(), streams());
-        let right = mixes(&exact(), &site, &streams);
-        let check = |candidate: Candidate| assert_ne!(mixes(&candidate, &site, &streams), right, "{candidate:?}");
-        check(Candidate { weight: Rounding::Bf16, ..exact() });
-        check(Candidate { activation: Rounding::Bf16, ..exact() });
-        check(Candidate { output: Rounding::Bf16, ..exact() });
-        check(Candidate { product_accumulate: Accumulate::F32, ..exact() });
-    }
-
-    #[test]
-    fn the_output_is_rounded_before_the_root_mean_square() {
-        let (site, streams) = (site(), streams());
-        let got = mixes(&Candidate { output: Rounding::Bf16, ..exact() }, &site, &streams);
-        let product: f64 = site.rows[..16].iter().zip(&streams).map(|(w, x)| w * x).sum();
-        assert_eq!(got[0][0], Rounding::Bf16.round(product) * inverse_rms(&streams[..16]));
-    }
-
-    #[test]
-    fn every_twin_changes_the_streams_and_only_its_own_part() {
-        let (site, streams) = (site(), streams());
-        let outcome = |c: &Candidate| coefficients(c, &site, &mixes(c, &site, &streams))[0];
-        let right = outcome(&exact());
-        for twin in twins() {
-            let got = outcome(&twin);
-            assert_ne!(got, right, "{}", twin.name);
-            assert_eq!(got.comb == transpose(&right.comb), twin.fault == Fault::Transposed, "{}", twin.name);
-        }
-        assert_eq!(outcome(&twins()[1]).post.map(|p| p * 2.0), right.post);
-    }
+    const SPEC: SpecInfo = SpecInfo {
+        name: "x",
+        says: "",
+        parts: &["out"],
+        stored: Rounding::Bf16,
+        points: &[("weight", ""), ("output", "")],
+        choices: &[("scaling", &["topk", "output"])],
+        faults: &[("twice", "")],
+        does_not_show: "",
+    };
 
     #[test]
     fn a_new_suspicion_is_data() {
-        let text = "name = \"f16-output\"\nweight = \"bf16\"\nproduct-accumulate = \"f32\"\noutput = \"f16\"";
-        let candidate: Candidate = toml::from_str(text).unwrap();
-        assert_eq!((candidate.activation, candidate.output), (Rounding::Exact, Rounding::F16));
-        assert!(toml::from_str::<Candidate>("name = \"x\"\nwieght = \"bf16\"").is_err());
+        let text = "[[candidate]]\nspec = \"x\"\nname = \"f16\"\nround = { output = \"f16\" }\n\
+                    accumulate = { in = \"f32\", splits = 4 }\nchoose = { scaling = \"topk\" }\n";
+        let read = parse(text, "here", &[&SPEC]).unwrap();
+        assert_eq!(read[0].at("output"), Storage::Element(Rounding::F16));
+        assert_eq!(read[0].at("weight"), Storage::default());
+        assert_eq!(read[0].accumulate, Accumulate::f32(4));
+        assert!(read[0].chooses("scaling", "topk") && !read[0].chooses("scaling", "output"));
     }
 
     #[test]
-    fn the_declared_unit_is_that_of_the_coarsest_point() {
-        let unit = |name: &str| candidates().into_iter().find(|c| c.name == name).unwrap().declared_unit(512);
-        assert!(unit("fp32") < unit("tf32") && unit("tf32") < unit("bf16-weights"));
-        assert!((unit("bf16") / 0.5_f64.powi(8) - 3_f64.sqrt()).abs() < 1e-3);
-        assert!(exact().declared_unit(512) < 1e-14);
+    fn what_there_is_not_is_named_with_what_there_is() {
+        let check = |body: &str, message: &str, hint: &str| {
+            let failure = parse(&format!("[[candidate]]\nname = \"n\"\n{body}"), "f.toml", &[&SPEC]).unwrap_err();
+            assert_eq!(failure.message, format!("f.toml: candidate `n`: {message}"));
+            assert_eq!(failure.hint.as_deref(), Some(hint));
+        };
+        check("spec = \"y\"", "there is no microtest `y`", "there is `x`");
+        check(
+            "spec = \"x\"\nround = { wieght = \"bf16\" }",
+            "`x` has no rounding point `wieght`",
+            "there is `weight`, `output`",
+        );
+        check("spec = \"x\"\nchoose = { a = \"b\" }", "`x` has no choice `a`", "there is `scaling`");
+        check(
+            "spec = \"x\"\nchoose = { scaling = \"b\" }",
+            "choice `scaling` has no value `b`",
+            "there is `topk`, `output`",
+        );
+        check("spec = \"x\"\nfault = \"b\"", "`x` has no fault `b`", "there is `twice`");
+        check("spec = \"x\"\naccumulate = { splits = 0 }", "sums cannot be cut into 0 runs", "there is `1`");
+        let failure = parse("[[candidate]]\nspec = \"x\"\nname = \"n\"\nround = 3", "f.toml", &[&SPEC]).unwrap_err();
+        assert!(failure.message.starts_with("f.toml: TOML parse error at line 4"), "{}", failure.message);
+    }
+
+    #[test]
+    fn one_point_alone_has_neither_the_others_nor_the_fault() {
+        let text = "[[candidate]]\nspec = \"x\"\nname = \"n\"\nround = { output = \"f16\", weight = \"bf16\" }\n\
+                    accumulate = { in = \"f32\" }\nfault = \"twice\"\n";
+        let candidate = parse(text, "here", &[&SPEC]).unwrap().remove(0);
+        let alone = candidate.only("weight");
+        assert_eq!((alone.round.len(), alone.at("weight")), (1, Storage::Element(Rounding::Bf16)));
+        assert_eq!((alone.accumulate, alone.fault), (Accumulate::default(), None));
+        let sums = candidate.only_sums();
+        assert_eq!((sums.round.len(), sums.accumulate.dtype), (0, Rounding::F32));
+    }
+
+    #[test]
+    fn order_and_splits_are_as_stated() {
+        // In f32, 2^24 + 1 is 2^24: what is added when decides.
+        let terms = [16_777_216.0, 1.0, 1.0, 1.0];
+        let sum = |splits, order| Accumulate { dtype: Rounding::F32, splits, order }.sum(&terms);
+        assert_eq!(sum(1, Order::Ascending), 16_777_216.0);
+        assert_eq!(sum(1, Order::Descending), 16_777_220.0);
+        assert_eq!(sum(1, Order::Pairwise), 16_777_218.0);
+        assert_eq!(sum(2, Order::Ascending), 16_777_218.0);
+        assert_eq!(Accumulate::f32(3).dot(&[], &[]), 0.0);
+        assert_eq!(Accumulate::f32(9).dot(&[2.0], &[3.0]), 6.0);
+    }
+
+    proptest! {
+        #[test]
+        fn f32_sums_are_those_of_the_rule(
+            a in prop::collection::vec(-1e3_f64..1e3, 0..40), splits in 1_usize..6, order in 0_usize..3,
+        ) {
+            let order = [Order::Ascending, Order::Descending, Order::Pairwise][order];
+            let rule = Accumulate { dtype: Rounding::F32, splits, order };
+            let terms: Vec<f64> = a.iter().map(|x| Rounding::F32.round(*x)).collect();
+            let slow = rule.total(terms.len(), |i| Rounding::F32.round(terms[i] * terms[i]), |x| Rounding::F32.round(x));
+            prop_assert_eq!(rule.dot(&terms, &terms), slow);
+            let exact: f64 = terms.iter().map(|x| x * x).sum();
+            prop_assert!((slow - exact).abs() <= exact * 1e-5);
+        }
     }
 }

@@ -40,6 +40,15 @@ impl<T: Copy + Default + Mul<Output = T> + AddAssign> Matrix<T> {
         self.outputs
     }
 
+    /// The matrix as `[outputs, inputs]` in C order.
+    pub fn rows(&self) -> Vec<T> {
+        let row = |output: usize| {
+            let panel = self.panels.iter().skip(output / BLOCK * self.inputs).take(self.inputs);
+            panel.map(move |weights| weights[output % BLOCK])
+        };
+        (0..self.outputs).flat_map(row).collect()
+    }
+
     /// The products for `x` of shape `[rows, inputs]`, as `[rows, outputs]`.
     pub fn times(&self, x: &[T]) -> Vec<T> {
         assert_eq!(x.len() % self.inputs, 0, "rows must have as many values as the matrix has inputs");
@@ -109,6 +118,14 @@ mod tests {
             let (w, x): (Vec<f32>, Vec<f32>) =
                 (w.iter().map(|v| *v as f32).collect(), x.iter().map(|v| *v as f32).collect());
             assert_eq!(Matrix::pack(&w, outputs, inputs).times(&x), plain(&w, &x, outputs, inputs));
+        }
+    }
+
+    #[test]
+    fn what_was_packed_comes_back() {
+        for (outputs, inputs) in [(1, 1), (5, 7), (8, 3)] {
+            let rows: Vec<f64> = (0..outputs * inputs).map(|i| i as f64).collect();
+            assert_eq!(Matrix::pack(&rows, outputs, inputs).rows(), rows);
         }
     }
 

@@ -2,13 +2,18 @@
 
 pub mod candidate;
 pub mod checkpoint;
+pub mod config;
 pub mod figure;
 pub mod format;
+pub mod judge;
 pub mod matrix;
 pub mod measure;
 pub mod mhc;
+pub mod microtest;
 pub mod oracle;
 pub mod report;
 mod spec;
+pub mod specs;
+pub mod sweep;
 
-pub use spec::{SpecInfo, run, specs};
+pub use spec::{Request, check_name, run, specs};

@@ -1,63 +1,243 @@
 //! The microtests by name, and the one door through which they are run.
 //!
-//! Responsible for names, devices and checkpoints of a run. Not responsible for any test itself.
+//! Responsible for names, devices, candidates and inputs of a run. Not responsible for any test
+//! itself.
 
 use std::path::Path;
+use std::time::Instant;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::procedure::Failure;
+use crate::kernel::candidate::{self, Candidate};
 use crate::kernel::checkpoint::Checkpoint;
+use crate::kernel::config::ModelConfig;
+use crate::kernel::judge;
 use crate::kernel::mhc;
+use crate::kernel::microtest::{Cases, Microtest, SpecInfo};
+use crate::kernel::oracle::model::{Model, SITES};
 use crate::kernel::report::MicroReport;
-
-/// A microtest that can be run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpecInfo {
-    /// Name, such as `mhc-mix`.
-    pub name: &'static str,
-    /// What it asks, in one line.
-    pub says: &'static str,
-    /// The parts of the model whose arithmetic it varies or measures.
-    pub parts: &'static [&'static str],
-}
-
-const SPECS: &[SpecInfo] = &[SpecInfo {
-    name: mhc::SPEC,
-    says: "how far does the mixing of the hyper-connections stray in bf16 and tf32, per site and compounded",
-    parts: &["mixes", "site input", "new streams", "top choices", "experts"],
-}];
+use crate::kernel::specs::compressor::{self, CompressorTest};
+use crate::kernel::specs::decode_attention::{self, DecodeAttention};
+use crate::kernel::specs::indexer::{self, Indexer};
+use crate::kernel::specs::norm::{self, Norm};
+use crate::kernel::specs::quantise::{self, Quantise};
+use crate::kernel::specs::router::{self, Router};
+use crate::kernel::sweep::{self, Cancelled, Ticker};
 
 /// All microtests of this version.
-pub fn specs() -> &'static [SpecInfo] {
-    SPECS
+pub fn specs() -> &'static [&'static SpecInfo] {
+    static ALL: [&SpecInfo; 7] = [
+        &mhc::INFO,
+        &indexer::INFO,
+        &decode_attention::INFO,
+        &compressor::INFO,
+        &router::INFO,
+        &norm::INFO,
+        &quantise::INFO,
+    ];
+    &ALL
 }
 
-/// Runs a microtest. `checkpoint` is a folder or a file; `None` is the lab's. `progress` is told
-/// steps done, steps in all and the phase, from several threads; `now` is the time at the start.
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Name of the microtest.
+    pub spec: &'a str,
+    /// Device, such as `cpu`.
+    pub device: &'a str,
+    /// A folder or a file; `None` is the lab's checkpoint.
+    pub checkpoint: Option<&'a Path>,
+    /// A file with more candidates; `None` leaves it at the built-in ones.
+    pub candidates: Option<&'a Path>,
+    /// The time at the start.
+    pub now: Timestamp,
+}
+
+/// Told steps done, steps in all and the phase, from several threads.
+type Progress<'a> = dyn Fn(u64, u64, &str) + Sync + 'a;
+
+/// Runs a microtest.
 ///
 /// # Errors
-/// There is no such spec or device, the checkpoint does not fit, or somebody cancelled.
+/// There is no such spec or device, a candidate is wrong, the checkpoint does not fit, or somebody
+/// cancelled.
 pub fn run(
-    spec: &str,
-    device: &str,
-    checkpoint: Option<&Path>,
-    progress: &(dyn Fn(u64, u64, &str) + Sync),
+    request: &Request<'_>,
+    progress: &Progress<'_>,
     cancelled: &(dyn Fn() -> bool + Sync),
-    now: Timestamp,
 ) -> Result<MicroReport, Failure> {
-    if !specs().iter().any(|s| s.name == spec) {
-        let names: Vec<String> = specs().iter().map(|s| format!("`{}`", s.name)).collect();
-        return Err(
-            Failure::new(format!("there is no microtest `{spec}`")).hint(format!("there is {}", names.join(", ")))
-        );
-    }
-    check_device(device)?;
-    let checkpoint = match checkpoint {
-        Some(path) => Checkpoint::open(path)?,
-        None => Checkpoint::lab()?,
+    let begun = Instant::now();
+    let spec = find(request.spec)?;
+    check_device(request.device)?;
+    let candidates = candidates(spec, request.candidates)?;
+    let doer = Doer { candidates: &candidates, progress, cancelled };
+    let inputs = Inputs::of(request.checkpoint)?;
+    let report = match spec.name {
+        mhc::SPEC => mhc_mix(&inputs, &doer)?,
+        "indexer" => doer.measure(&Indexer, &cases(&inputs, indexer::synthetic, Some(indexer::lab))?)?,
+        "decode-attention" => {
+            doer.measure(&DecodeAttention, &cases(&inputs, decode_attention::synthetic, Some(decode_attention::lab))?)?
+        }
+        "compressor" => doer.measure(&CompressorTest, &cases(&inputs, compressor::synthetic, None)?)?,
+        "router" => doer.measure(&Router, &cases(&inputs, router::synthetic, Some(router::lab))?)?,
+        "norm" => doer.measure(&Norm, &cases(&inputs, norm::synthetic, Some(norm::lab))?)?,
+        _ => doer.measure(&Quantise, &cases(&inputs, quantise::synthetic, None)?)?,
     };
-    mhc::run(&checkpoint, progress, cancelled, now)
+    let took = begun.elapsed();
+    let at = request.now.checked_add(SignedDuration::try_from(took).unwrap_or_default()).unwrap_or(request.now);
+    Ok(MicroReport { at, device: request.device.into(), seconds: took.as_secs_f64(), ..report })
+}
+
+/// What every run needs.
+struct Doer<'a> {
+    candidates: &'a [Candidate],
+    progress: &'a Progress<'a>,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Doer<'_> {
+    /// Sweeps and judges; a twin whose fault cannot show in any of these cases is left out, and said.
+    fn measure<M: Microtest>(&self, test: &M, cases: &Cases<M::Case>) -> Result<MicroReport, Failure> {
+        let shows = |c: &&Candidate| cases.cases.iter().any(|case| test.applies(case, c));
+        let (able, unable): (Vec<&Candidate>, Vec<&Candidate>) = self.candidates.iter().partition(shows);
+        let able: Vec<Candidate> = able.into_iter().cloned().collect();
+        let ticker = Ticker::new(sweep::ticks(cases.cases.len(), &able), self.progress, self.cancelled);
+        let swept = sweep::sweep(test, cases, &able, &ticker).map_err(stopped)?;
+        let mut report = judge::report(test.spec(), cases, &swept, None);
+        if !unable.is_empty() {
+            let names: Vec<&str> = unable.iter().map(|c| c.name.as_str()).collect();
+            report.provenance = format!("{}; cannot show here: {}", report.provenance, names.join(", "));
+        }
+        Ok(report)
+    }
+}
+
+/// The cases of a spec with these inputs; one without a part in the lab model has Flash sizes there.
+fn cases<C>(
+    inputs: &Inputs,
+    synthetic: fn(&ModelConfig, u64) -> Cases<C>,
+    lab: Option<fn(&Model, &[u16]) -> Cases<C>>,
+) -> Result<Cases<C>, Failure> {
+    match (inputs, lab) {
+        (Inputs::Lab { model, .. }, Some(lab)) => Ok(lab(model, &long_ids()?)),
+        (Inputs::Lab { .. }, None) => Ok(synthetic(&ModelConfig::flash(), SEED)),
+        (Inputs::Synthetic(config), _) => Ok(synthetic(config, SEED)),
+    }
+}
+
+/// The golden prompt three times over, so that the lab model's indexer has keys to leave out.
+fn long_ids() -> Result<Vec<u16>, Failure> {
+    Ok(mhc::golden_ids()?.repeat(3))
+}
+
+fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
+    let Inputs::Lab { model, place } = inputs else {
+        return Err(Failure::new("`mhc-mix` needs the weights of a checkpoint").hint("leave `--checkpoint` out"));
+    };
+    let ids = mhc::golden_ids()?;
+    let good: Vec<Candidate> = doer.candidates.iter().filter(|c| c.fault.is_none()).cloned().collect();
+    let total = sweep::ticks(SITES, doer.candidates) + SITES as u64 + mhc::chain::ticks(good.len());
+    let ticker = Ticker::new(total, doer.progress, doer.cancelled);
+    let reference = mhc::chain::reference(model, &ids, &ticker).map_err(stopped)?;
+    let through = mhc::chain::through(model, &reference, &good, &ticker).map_err(stopped)?;
+    let cases = mhc::cases(model, &reference, place);
+    let swept = sweep::sweep(&mhc::MhcMix, &cases, doer.candidates, &ticker).map_err(stopped)?;
+    Ok(judge::report(&mhc::INFO, &cases, &swept, Some(&through)))
+}
+
+/// Seed of synthetic inputs.
+const SEED: u64 = 1;
+
+/// Where the inputs come from.
+enum Inputs {
+    /// A checkpoint of the lab model.
+    Lab { model: Box<Model>, place: String },
+    /// Made up, with the sizes of a model.
+    Synthetic(ModelConfig),
+}
+
+impl Inputs {
+    fn of(checkpoint: Option<&Path>) -> Result<Self, Failure> {
+        let named = checkpoint.and_then(Path::to_str).and_then(|place| place.strip_prefix("synthetic:"));
+        match named {
+            Some("flash") => return Ok(Self::Synthetic(ModelConfig::flash())),
+            Some("pro") => return Ok(Self::Synthetic(ModelConfig::pro())),
+            Some(other) => {
+                return Err(Failure::new(format!("there are no sizes of a model `{other}`"))
+                    .hint("it is `synthetic:flash` or `synthetic:pro`"));
+            }
+            None => {}
+        }
+        let checkpoint = match checkpoint {
+            Some(path) => Checkpoint::open(path)?,
+            None => Checkpoint::lab()?,
+        };
+        Ok(Self::Lab { model: Box::new(Model::load(&checkpoint)?), place: checkpoint.place().to_owned() })
+    }
+}
+
+fn stopped(Cancelled: Cancelled) -> Failure {
+    Failure::new("the microtest was cancelled before it ended")
+}
+
+/// The microtest of that name.
+///
+/// # Errors
+/// There is none; the hint names those that there are.
+fn find(name: &str) -> Result<&'static SpecInfo, Failure> {
+    specs().iter().find(|s| s.name == name).copied().ok_or_else(|| {
+        let names: Vec<String> = specs().iter().map(|s| format!("`{}`", s.name)).collect();
+        Failure::new(format!("there is no microtest `{name}`")).hint(format!("there is {}", names.join(", ")))
+    })
+}
+
+/// Checks what a case calls a microtest: `SPEC`, or `SPEC/CANDIDATE` with a built-in candidate.
+///
+/// # Errors
+/// There is no such spec or candidate; the hint names those that there are.
+pub fn check_name(name: &str) -> Result<(), Failure> {
+    let (spec, candidate) = name.split_once('/').map_or((name, None), |(spec, of)| (spec, Some(of)));
+    let known = candidates(find(spec)?, None)?;
+    let Some(candidate) = candidate else { return Ok(()) };
+    let good: Vec<&str> = known.iter().filter(|c| c.fault.is_none()).map(|c| c.name.as_str()).collect();
+    if good.contains(&candidate) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("microtest `{spec}` has no candidate `{candidate}` of its own"))
+        .hint(format!("there is {}", good.join(", "))))
+}
+
+/// The built-in candidates of a spec, then those of the file for it.
+///
+/// # Errors
+/// The file cannot be read, or a candidate of it is wrong or has a name that is taken.
+fn candidates(spec: &SpecInfo, file: Option<&Path>) -> Result<Vec<Candidate>, Failure> {
+    let mut all = candidate::parse(built_in(spec.name), "the built-in candidates", &[spec])?;
+    let Some(file) = file else { return Ok(all) };
+    let text = fs_err::read_to_string(file)
+        .map_err(|e| Failure::new(e.to_string()).hint("give a TOML file with `[[candidate]]` tables"))?;
+    let more = candidate::parse(&text, &file.display().to_string(), specs())?;
+    for candidate in more.into_iter().filter(|c| c.spec == spec.name) {
+        if all.iter().any(|c| c.name == candidate.name) {
+            return Err(Failure::new(format!("there is a candidate `{}` of `{}` already", candidate.name, spec.name))
+                .hint("give it another name"));
+        }
+        all.push(candidate);
+    }
+    Ok(all)
+}
+
+fn built_in(spec: &str) -> &'static str {
+    match spec {
+        mhc::SPEC => mhc::CANDIDATES,
+        "indexer" => indexer::CANDIDATES,
+        "decode-attention" => decode_attention::CANDIDATES,
+        "compressor" => compressor::CANDIDATES,
+        "router" => router::CANDIDATES,
+        "norm" => norm::CANDIDATES,
+        _ => quantise::CANDIDATES,
+    }
 }
 
 fn check_device(device: &str) -> Result<(), Failure> {
@@ -71,39 +251,5 @@ fn check_device(device: &str) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failure(spec: &str, device: &str, checkpoint: Option<&Path>) -> Failure {
-        run(spec, device, checkpoint, &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).unwrap_err()
-    }
-
-    #[test]
-    fn what_there_is_not_is_named_with_what_there_is() {
-        let check = |spec: &str, device: &str, message: &str, hint: &str| {
-            let failure = failure(spec, device, None);
-            assert_eq!((failure.message.as_str(), failure.hint.as_deref()), (message, Some(hint)));
-        };
-        check("indexer", "cpu", "there is no microtest `indexer`", "there is `mhc-mix`");
-        check("mhc-mix", "cuda:0", "device `cuda:0` is not in this version", "use `cpu`");
-        check("mhc-mix", "tpu", "there is no device `tpu`", "use `cpu`");
-        check("mhc-mix", "cuda:", "there is no device `cuda:`", "use `cpu`");
-        check("mhc-mix", "all", "GPUs are not in this version, so `all` is not either", "use `cpu`");
-    }
-
-    #[test]
-    fn a_checkpoint_that_does_not_fit_fails_with_a_hint() {
-        let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab");
-        let other = failure("mhc-mix", "cpu", Some(&lab.join("golden.safetensors")));
-        assert!(other.message.contains("has no tensor `hh.fn`"), "{}", other.message);
-        assert!(failure("mhc-mix", "cpu", Some(&lab.join("nowhere"))).hint.is_some());
-    }
-
-    #[test]
-    fn a_checkpoint_on_disk_is_measured_and_named() {
-        let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab");
-        let report = run("mhc-mix", "cpu", Some(&lab), &|_, _, _| {}, &|| false, Timestamp::UNIX_EPOCH).unwrap();
-        assert!(report.provenance.contains(&lab.join("model.safetensors").display().to_string()));
-        assert_eq!((report.curves.len(), report.verdicts.len()), (8, 4));
-    }
-}
+#[path = "spec_tests.rs"]
+mod tests;

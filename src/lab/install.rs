@@ -298,6 +298,7 @@ phases = ["extend", "decode"]
 gate = { env = "SGLANG_SM120_MMA_FLASHMLA", levels = { on = "1", off = { unset = true } } }
 suspect = "on"
 changes = { kernel = "mma", dtype = "query rounded to bf16" }
+microtest = "decode-attention/mma"
 
 [[patch]]
 id = "triton-indexer"
@@ -318,6 +319,7 @@ layers = "c4"
 gate = { env = "SGLANG_FP8_PAGED_MQA_LOGITS_TORCH", levels = { on = "1", off = { unset = true } } }
 suspect = "on"
 changes = { dtype = "fp32 -> bf16" }
+microtest = "indexer/bf16-scores"
 
 [[patch]]
 id = "mhc-bf16"
@@ -328,7 +330,7 @@ layers = "all"
 gate = { flag = "--mhc-gemm", levels = { on = "bf16", off = { unset = true } } }
 suspect = "on"
 changes = { dtype = "fp32 -> bf16" }
-microtest = "mhc-mix"
+microtest = "mhc-mix/bf16"
 
 [[patch]]
 id = "routed-scaling"
@@ -339,6 +341,7 @@ layers = "all"
 gate = { flag = "--routed-scaling", levels = { on = "topk", off = { unset = true } } }
 suspect = "on"
 changes = { order = "factor into the weights instead of the output" }
+microtest = "router/fp32"
 "#;
 
 const RECALL: &str = "

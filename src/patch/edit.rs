@@ -1,4 +1,4 @@
-//! What people say of a patch in place of what was read of it: its phases, and a note. Pure; nothing is deleted.
+//! What people say of a patch in place of what was read of it: its phases, its gate, a note. Pure; nothing is deleted.
 //!
 //! A person beats a reader, and the newest word counts. Not responsible for beliefs, which rest on evidence; see `belief`.
 
@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::types::{Entry, Fact, Phase, Place};
+use crate::case::{Case, Gate};
 
 /// What is said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,6 +19,13 @@ pub enum Edit {
     Phases {
         /// None of them is: as it was read.
         phases: BTreeSet<Phase>,
+    },
+    /// How it is switched, for a patch of the case.
+    Gate {
+        /// The gate that counts from now on.
+        gate: Gate,
+        /// What the case file said; the edit counts as long as it says so still.
+        read: Gate,
     },
     /// Anything else.
     Note {
@@ -42,16 +50,34 @@ pub struct Said {
 pub fn phases<'a>(said: impl DoubleEndedIterator<Item = &'a Said>) -> Option<(&'a BTreeSet<Phase>, &'a Said)> {
     let newest = said.rev().find_map(|said| match &said.edit {
         Edit::Phases { phases } => Some((phases, said)),
-        Edit::Note { .. } => None,
+        Edit::Gate { .. } | Edit::Note { .. } => None,
     });
     newest.filter(|(phases, _)| !phases.is_empty())
+}
+
+/// The gate that was said last, with what the case file said then, and who said it.
+pub fn gate<'a>(said: impl DoubleEndedIterator<Item = &'a Said>) -> Option<(&'a Gate, &'a Gate, &'a Said)> {
+    said.rev().find_map(|said| match &said.edit {
+        Edit::Gate { gate, read } => Some((gate, read, said)),
+        Edit::Phases { .. } | Edit::Note { .. } => None,
+    })
+}
+
+/// The case with a gate that a person said, if the case file still says what it said then.
+#[must_use]
+pub fn regated(case: &Case, id: &str, gate: &Gate, read: &Gate) -> Case {
+    let mut case = case.clone();
+    for patch in case.patches.iter_mut().filter(|p| p.id == id && p.gate == *read) {
+        patch.gate = gate.clone();
+    }
+    case
 }
 
 /// The note that counts, with who wrote it.
 pub fn note<'a>(said: impl DoubleEndedIterator<Item = &'a Said>) -> Option<(&'a str, &'a Said)> {
     let newest = said.rev().find_map(|said| match &said.edit {
         Edit::Note { text } => Some((text.as_str(), said)),
-        Edit::Phases { .. } => None,
+        Edit::Phases { .. } | Edit::Gate { .. } => None,
     });
     newest.filter(|(text, _)| !text.is_empty())
 }

@@ -364,12 +364,10 @@ fn notes_of(state: &State, case: &Case, patch: &Patch) -> Notes {
         let level = Level { switch: switch.clone(), level, suspect: patch.suspect.clone(), source };
         Some((target.name.clone(), level))
     };
-    let measured = patch.microtest.as_ref().and_then(|spec| {
-        let report = state.micro.iter().rfind(|r| r.spec == *spec)?;
-        let worst = report.worst()?;
-        let evidence =
-            Evidence { fact: worst.says.clone(), source: format!("microtest {} on {}", report.spec, report.device) };
-        Some(Measured { class: worst.class, evidence })
+    let newest = state.micro.iter().rev().find_map(|report| Some((report, patch.verdict_in(report)?)));
+    let measured = newest.map(|(report, verdict)| {
+        let source = format!("microtest {}, {} on {}", report.spec, verdict.candidate, report.device);
+        Measured { class: verdict.class, evidence: Evidence { fact: verdict.says.clone(), source } }
     });
     let is_about = |s: &crate::isolate::verdict::Subject| s.kind == SubjectKind::Patch && s.id == patch.id;
     Notes {

@@ -161,6 +161,7 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "merge-patches" => vec![patches::merge(rest, context)?],
         "split-patch" => vec![patches::split(&args, context)?],
         "phases" => patches::phases(rest, context)?,
+        "gate" => vec![patches::gate(rest, context)?],
         "patch-note" => vec![patches::note(rest, context)?],
         "believe" => vec![believe(rest)?],
         "import-patches" => vec![Command::ImportPatches { from: import_from(&args)? }],
@@ -487,21 +488,26 @@ fn recall_plan(args: &[&str], context: &Context<'_>) -> Result<RecallPlan, Failu
 fn micro(args: &[&str], context: &Context<'_>) -> Result<Vec<Command>, Failure> {
     let device = option(args, "--device")?.unwrap_or("cpu").to_owned();
     let checkpoint = option(args, "--checkpoint")?.map(str::to_owned);
-    let run = |spec: String| Command::Micro { spec, device: device.clone(), checkpoint: checkpoint.clone() };
+    let run = |spec: String| Command::Micro {
+        spec,
+        device: device.clone(),
+        checkpoint: checkpoint.clone(),
+        candidates: None,
+    };
     if let Some(spec) = args.first().filter(|a| !a.starts_with("--")) {
         return Ok(vec![run((*spec).to_owned())]);
     }
     let case = case(context)?;
     let mut specs: Vec<String> = Vec::new();
     for id in context.patches {
-        if let Some(spec) = &patch(case, id)?.microtest
-            && !specs.contains(spec)
+        if let Some((spec, _)) = patch(case, id)?.measured_by()
+            && !specs.iter().any(|s| s == spec)
         {
-            specs.push(spec.clone());
+            specs.push(spec.to_owned());
         }
     }
     if specs.is_empty() {
-        let mut known: Vec<&str> = case.patches.iter().filter_map(|p| p.microtest.as_deref()).collect();
+        let mut known: Vec<&str> = case.patches.iter().filter_map(|p| Some(p.measured_by()?.0)).collect();
         known.dedup();
         let hint = match known.first() {
             Some(spec) => format!("`:micro {spec}` runs one that the case names"),
@@ -584,12 +590,13 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             .collect(),
         ("isolate", _) => patches().collect(),
         ("split-patch", 0) => context.derived.imported.keys().cloned().collect(),
+        ("gate", 0) => patches().collect(),
         ("phases" | "patch-note", 0) => {
             context.derived.ranked.iter().filter(|r| r.kind == Kind::Patch).map(|r| r.id.clone()).collect()
         }
         ("phases", 1) => Phase::ALL.map(|phase| phase.word().to_owned()).to_vec(),
         ("split-patch", 1) => By::ALL.map(|by| by.word().to_owned()).to_vec(),
-        ("micro", 0) => case.patches.iter().filter_map(|p| p.microtest.clone()).collect(),
+        ("micro", 0) => crate::kernel::specs().iter().map(|spec| spec.name.to_owned()).collect(),
         ("unqueue", 0) => context.state.queue.items.iter().map(|q| q.id.to_string()).collect(),
         ("cancel", 0) => context.state.running_jobs().map(|j| j.id.to_string()).collect(),
         ("confirm" | "discard" | "resume-procedure" | "undo-procedure", 0) => {

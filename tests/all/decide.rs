@@ -13,6 +13,7 @@ use patchbench::engine::input::{Actor, Body, Input, JobOutcome, JobReport};
 use patchbench::engine::procedure::{Failure, Load, Phase, Procedure, Purpose};
 use patchbench::engine::state::{ProcedureStatus, State};
 use patchbench::engine::update::update;
+use patchbench::patch::edit::Edit;
 use patchbench::patch::import::imported;
 use patchbench::patch::risk::Kind;
 use patchbench::patch::{belief, of_state};
@@ -46,6 +47,59 @@ fn planned(state: &State) -> State {
     let levels = BTreeMap::from([("triton-indexer".to_owned(), "off".to_owned())]);
     let change = fake::plan(&case, "lab", &ChangeWish::Running(levels));
     after(state, [Body::Report(JobReport::Planned(change.into()))])
+}
+
+fn gate_edit(patch: &str, text: &str) -> Command {
+    let gate = patchbench::case::gate::parse(text).unwrap();
+    Command::EditPatch { patch: patch.into(), edit: Edit::Gate { gate, read: Gate::None } }
+}
+
+const OTHER_GATE: &str = "{ env = \"OTHER\", levels = { on = \"1\", off = { unset = true } } }";
+
+#[test]
+fn a_gate_that_a_person_says_counts_and_what_the_old_one_proved_is_unknown() {
+    let before = running();
+    let state = after(&before, [Body::Command(gate_edit("triton-indexer", OTHER_GATE))]);
+    let gate = |state: &State| state.case.as_ref().unwrap().patch("triton-indexer").unwrap().gate.clone();
+    assert_eq!(gate(&state).switch(), Some("OTHER"));
+    let boot = state.boots.values().last().unwrap();
+    assert!(!boot.proof.levels.contains_key("triton-indexer") && boot.proof.levels.contains_key("mhc-bf16"));
+    assert!(boot.proof.unverified["triton-indexer"].contains("its gate was changed by"));
+    // The same file again leaves the edit; one that says something else is the newer word.
+    let again = |case: &Case| after(&state, [Body::Command(Command::OpenCase { case: Box::new(case.clone()) })]);
+    let file = crate::common::case(&PATCHES);
+    assert_eq!(gate(&again(&file)).switch(), Some("OTHER"));
+    let mut newer = file.clone();
+    newer.patches[0].gate = patchbench::case::gate::parse(&OTHER_GATE.replace("OTHER", "NEWER")).unwrap();
+    assert_eq!(gate(&again(&newer)).switch(), Some("NEWER"));
+    // And back.
+    let read = patchbench::case::gate::spelling(&gate(&before));
+    assert_eq!(gate(&after(&state, [Body::Command(gate_edit("triton-indexer", &read))])), gate(&before));
+}
+
+#[test]
+fn a_gate_is_refused_that_could_not_be_trusted() {
+    let state = running();
+    let edit = |text: &str| gate_edit("triton-indexer", text);
+    refused(&state, gate_edit("nobody", "none"), "there is no patch `nobody` | `patchbench patches CASE` lists them");
+    refused(
+        &state,
+        edit("{ env = \"API_TOKEN\", levels = { on = \"1\", off = \"2\" } }"),
+        "the values of `API_TOKEN` are secrets by its name | \
+         a level is written into the journal, so a secret cannot be one",
+    );
+    refused(&state, edit("{ reverse = \"x.diff\" }"), "`x.diff` is not a whole path | write it from `/` on");
+    refused(
+        &state,
+        edit("{ env = \"X\", levels = { a = \"1\", b = \"2\" } }"),
+        "the suspect level `on` of `triton-indexer` is not among a, b | name one level so",
+    );
+    let now = state.case.as_ref().unwrap().patch("triton-indexer").unwrap().gate.clone();
+    refused(
+        &state,
+        edit(&patchbench::case::gate::spelling(&now)),
+        "`triton-indexer` is switched so already | nothing was changed",
+    );
 }
 
 #[track_caller]

@@ -252,6 +252,19 @@ fn phases_and_notes_are_typed_for_the_selected_or_the_marked() {
     };
     assert_eq!(typed(&mut app, "patch-note mma-decode asked the author"), note("asked the author"));
     assert_eq!(typed(&mut app, "patch-note mma-decode none"), note(""));
+    let other = "{ env = \"OTHER\", levels = { on = \"1\", off = { unset = true } } }";
+    let gate = match typed(&mut app, &format!("gate mma-decode {other}")) {
+        Command::EditPatch { edit: Edit::Gate { gate, read }, .. } => {
+            assert_ne!(gate, read);
+            gate
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(gate.switch(), Some("OTHER"));
+    press(&mut app, "W");
+    assert!(screen(&mut app, 120, 40).contains("is switched; as-read takes it back"), "{}", screen(&mut app, 120, 40));
+    assert_eq!(asked(&mut app, "{ env = }"), []);
+    assert!(app.message().unwrap().text.contains("is no gate"));
 }
 
 #[test]
@@ -276,7 +289,7 @@ fn what_a_person_said_stands_in_the_pane_with_their_name() {
     assert!(text.contains("the author says it is decode alone, said by ann"), "{text}");
     assert!(text.contains("decode, said by ann"), "{text}");
     assert!(text.contains("1 edit before; the timeline has them"), "{text}");
-    assert!(text.contains("`gate` of the `[[patch]]` with `id = \"triton-indexer\"`"), "{text}");
+    assert!(text.contains("as the case file says; `W` says another"), "{text}");
 }
 
 #[test]

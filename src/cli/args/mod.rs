@@ -356,6 +356,9 @@ pub struct MicroArgs {
     /// Folder of a checkpoint; the lab's when not given
     #[arg(long, value_name = "DIR")]
     pub checkpoint: Option<PathBuf>,
+    /// TOML file with more candidates: `[[candidate]]` with spec, name, and what is rounded where
+    #[arg(long, value_name = "FILE")]
+    pub candidates: Option<PathBuf>,
     /// Keep what was measured as a session; without it, nothing is left behind
     #[arg(long)]
     pub session: bool,

@@ -141,7 +141,8 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         let work = async {
             for spec in specs {
                 let checkpoint = args.checkpoint.as_ref().map(|p| p.display().to_string());
-                let command = Command::Micro { spec, device: args.device.clone(), checkpoint };
+                let candidates = args.candidates.as_ref().map(|p| p.display().to_string());
+                let command = Command::Micro { spec, device: args.device.clone(), checkpoint, candidates };
                 drive::ask(&mut handle, &run.actor, command).await?;
             }
             Ok(())

@@ -8,9 +8,18 @@
 //! the index that is summed over.
 
 pub mod attention;
+pub mod compressor;
 pub mod experts;
+pub mod hadamard;
 pub mod hyper;
+pub mod indexer;
 pub mod model;
+pub mod pages;
+pub mod quantise;
+pub mod rotary;
+pub mod router;
+pub mod sparse;
+pub mod swiglu;
 
 /// Added under every root, to every divisor and to `pre`, as the model's configuration states.
 pub const EPS: f64 = 1e-6;

@@ -139,15 +139,22 @@ impl Model {
         }
     }
 
-    /// Logits `[tokens, vocabulary]` of the streams after the last site.
-    pub fn logits(&self, streams: &[f64]) -> Vec<f64> {
+    /// How much of each stream enters the vocabulary's norm, for every token of `streams`
+    /// (`[tokens, 4, width]`).
+    pub fn head_coefficients(&self, streams: &[f64]) -> Vec<[f64; STREAMS]> {
         let products = self.head.mixer.times(streams);
         let (products, _) = products.as_chunks::<STREAMS>();
-        let pre = products.iter().zip(streams.chunks_exact(STREAMS * WIDTH)).map(|(product, token)| {
+        let tokens = products.iter().zip(streams.chunks_exact(STREAMS * WIDTH));
+        let pre = tokens.map(|(product, token)| {
             let r = inverse_rms(token);
             std::array::from_fn(|i| sigmoid(product[i] * r * self.head.scale + self.head.base[i]) + EPS)
         });
-        let y = site_input(pre, streams, WIDTH);
+        pre.collect()
+    }
+
+    /// Logits `[tokens, vocabulary]` of the streams after the last site.
+    pub fn logits(&self, streams: &[f64]) -> Vec<f64> {
+        let y = site_input(self.head_coefficients(streams).into_iter(), streams, WIDTH);
         self.head.vocabulary.times(&rms(&y, &self.head.norm))
     }
 }

@@ -35,7 +35,9 @@ pub struct Member {
     pub name: String,
     /// What it varies, in one line.
     pub says: String,
-    /// Root mean square of its errors over all points.
+    /// Root mean square of its errors over all points; NaN where one is.
+    #[serde(with = "crate::kernel::report::floats::one")]
+    #[schemars(with = "serde_json::Value")]
     pub rms: f64,
 }
 
@@ -57,7 +59,9 @@ pub enum Growth {
     Break {
         /// Index of the point.
         at: usize,
-        /// The error there over the error before it.
+        /// The error there over the error before it: infinite where there was none or where it is infinite, NaN if it is NaN.
+        #[serde(with = "crate::kernel::report::floats::one")]
+        #[schemars(with = "serde_json::Value")]
         factor: f64,
     },
 }
@@ -67,6 +71,10 @@ impl fmt::Display for Growth {
         match self {
             Self::NoiseLike { exponent } => write!(f, "noise-like (n^{exponent:.2})"),
             Self::Coherent { exponent } => write!(f, "coherent (n^{exponent:.2})"),
+            Self::Break { at, factor } if factor.is_nan() => write!(f, "breaks at point {} (not a number)", at + 1),
+            Self::Break { at, factor } if factor.is_infinite() => {
+                write!(f, "breaks at point {} (infinitely more than the one before)", at + 1)
+            }
             Self::Break { at, factor } => write!(f, "breaks at point {} ({factor:.0} times the one before)", at + 1),
         }
     }

@@ -79,7 +79,7 @@ pub struct Curve {
     #[serde(with = "crate::kernel::report::floats")]
     #[schemars(with = "Vec<serde_json::Value>")]
     pub rel_l2: Vec<f64>,
-    /// `1 - 2 sum(xy) / sum(x^2 + y^2)` at each point, the metric of DeepGEMM's tests: about half
+    /// `1 - 2 sum(xy) / sum(x^2 + y^2)` at each point, the metric of `DeepGEMM`'s tests: about half
     /// the square of the relative error. Empty in reports that are older than it.
     #[serde(default, with = "crate::kernel::report::floats", skip_serializing_if = "Vec::is_empty")]
     #[schemars(with = "Vec<serde_json::Value>")]
@@ -139,11 +139,11 @@ pub struct Sets {
     pub least_overlap: f64,
     /// Rows whose set differs.
     pub rows_changed: u64,
-    /// Of these, rows of which a lost member had a wider margin at the cut than the band moves any score.
+    /// Of these, rows of which a lost member had a wider margin than two scores can move together within the band.
     pub rows_beyond_floor: u64,
     /// The reference's margin at the cut (last kept less first dropped), median over the rows.
     pub median_margin: Option<f64>,
-    /// Rows with a planted member that must be kept; `None` where nothing was planted.
+    /// Rows of which the reference keeps a planted member; `None` where there is none.
     pub planted: Option<u64>,
     /// Of these, rows that kept it.
     pub planted_kept: Option<u64>,

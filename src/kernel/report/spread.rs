@@ -16,7 +16,10 @@ pub struct Spread {
     pub max_abs: Option<f64>,
     /// Root mean square of the absolute errors; `None` if a value is not a number.
     pub rms: Option<f64>,
-    /// Quantiles .5, .9, .99 and .999 of the absolute errors over the reference's root mean square.
+    /// Quantiles .5, .9, .99 and .999 of the absolute errors over the reference's root mean square;
+    /// a value that is not a number counts as the greatest, so that a quantile may be NaN.
+    #[serde(with = "crate::kernel::report::floats::array")]
+    #[schemars(with = "Vec<serde_json::Value>")]
     pub quantiles: [f64; 4],
     /// The one factor that most of the error is, if it is one: the least-squares ratio of the
     /// candidate to the reference, where it explains at least nine tenths of the squared error.

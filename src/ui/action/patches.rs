@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Context, Screen, split_word};
+use crate::case::{Gate, Patch, gate};
 use crate::engine::command::Command;
 use crate::engine::procedure::Failure;
 use crate::patch::edit::{self, Edit};
@@ -35,6 +36,17 @@ pub(super) fn ask(name: &str, rest: &str, context: &Context<'_>) -> Result<Optio
                 edit::phases(said).map(|(phases, _)| phases.iter().map(|p| p.word()).collect::<Vec<_>>().join(","));
             let lead = format!("phases {}", ids.join(","));
             Ok(Some(Screen::Ask { title, lead, suggestion: now.unwrap_or_default() }))
+        }
+        "gate" if rest.is_empty() => {
+            let id = one(context)?;
+            let title = format!("How {} is switched; as-read takes it back", text::cut(&id, 40));
+            let now = case_patch(&id, context)?.gate.clone();
+            // A gate that switches nothing is no help where one is to be written.
+            let suggestion = match now {
+                Gate::None => "{ env = \"\", levels = { on = \"1\", off = { unset = true } } }".to_owned(),
+                now => gate::spelling(&now),
+            };
+            Ok(Some(Screen::Ask { title, lead: format!("gate {id}"), suggestion }))
         }
         "patch-note" if rest.is_empty() => {
             let id = one(context)?;
@@ -91,6 +103,28 @@ pub(super) fn phases(rest: &str, context: &Context<'_>) -> Result<Vec<Command>, 
     }
     let edit = Edit::Phases { phases };
     Ok(ids.into_iter().map(|patch| Command::EditPatch { patch, edit: edit.clone() }).collect())
+}
+
+/// `[ID] GATE|as-read`.
+pub(super) fn gate(rest: &str, context: &Context<'_>) -> Result<Command, Failure> {
+    let (first, words) = split_word(rest);
+    let (patch, words) = match known(first, context).filter(|ids| ids.len() == 1 && !words.is_empty()) {
+        Some(ids) => (ids.concat(), words),
+        None => (one(context)?, rest),
+    };
+    let now = &case_patch(&patch, context)?.gate;
+    let said = context.state.edits.get(&patch).into_iter().flatten();
+    let read = edit::gate(said).map_or(now, |(_, read, _)| read);
+    let gate = if words == "as-read" { read.clone() } else { gate::parse(words)? };
+    Ok(Command::EditPatch { patch, edit: Edit::Gate { gate, read: read.clone() } })
+}
+
+/// A patch of the case: others have no gate that could be said.
+fn case_patch<'a>(id: &str, context: &'a Context<'_>) -> Result<&'a Patch, Failure> {
+    context.state.case.as_ref().and_then(|c| c.patch(id)).ok_or_else(|| {
+        Failure::new(format!("`{id}` is not in the case, so that it cannot be switched"))
+            .hint("`patchbench patches import SOURCE --toml` prints it for the case file")
+    })
 }
 
 /// `[ID] TEXT|none`.

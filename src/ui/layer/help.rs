@@ -49,7 +49,9 @@ fn works_in(entry: &Entry, pane: PaneId) -> bool {
     match entry.name {
         "left" | "right" => pane == PaneId::Kernels,
         "scope" | "transcript" => pane == PaneId::Recall,
-        "sort" | "group" | "merge-patches" | "split-patch" | "phases" | "patch-note" => pane == PaneId::Patches,
+        "sort" | "group" | "merge-patches" | "split-patch" | "phases" | "gate" | "patch-note" => {
+            pane == PaneId::Patches
+        }
         _ => entry.scope == Scope::List,
     }
 }

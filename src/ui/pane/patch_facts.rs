@@ -6,6 +6,7 @@
 use ratatui::text::Line;
 
 use super::{View, fact};
+use crate::case::gate::spelling;
 use crate::patch::edit::{self, Said};
 use crate::patch::types::{Entry, GateDefault, GateRead, Phase, Place};
 use crate::ui::text;
@@ -60,6 +61,18 @@ pub fn reach_lines(view: &View<'_>, id: &str) -> Vec<Line<'static>> {
     vec![fact(view, "reaches", words, Role::Text)]
 }
 
+/// Who said how a patch is switched, where somebody did; else which key does.
+pub fn gate_lines(view: &View<'_>, id: &str) -> Vec<Line<'static>> {
+    let words = match edit::gate(said(view, id)) {
+        Some((_, read, by)) => {
+            let read = Untrusted::from(spelling(read)).visible(120);
+            format!("{}; the case file says {read}", who(view, by))
+        }
+        None => format!("as the case file says; {} says another for this session", view.key("gate")),
+    };
+    vec![fact(view, "gate said", words, Role::Dim)]
+}
+
 /// The note on a patch, and how often something was said of it before.
 pub fn note_lines(view: &View<'_>, id: &str) -> Vec<Line<'static>> {
     let mut out = Vec::new();
@@ -67,7 +80,9 @@ pub fn note_lines(view: &View<'_>, id: &str) -> Vec<Line<'static>> {
         let text = Untrusted::from(text).visible(400);
         out.push(fact(view, "note", format!("{text}, {}", who(view, by)), Role::Text));
     }
-    let held = usize::from(!out.is_empty()) + usize::from(edit::phases(said(view, id)).is_some());
+    let held = usize::from(!out.is_empty())
+        + usize::from(edit::phases(said(view, id)).is_some())
+        + usize::from(edit::gate(said(view, id)).is_some());
     let before = said(view, id).count().saturating_sub(held);
     if before > 0 {
         let said = format!("{} before; the timeline has them", text::counted(before, "edit"));

@@ -287,12 +287,12 @@ pub fn class_words(class: ErrorClass) -> (&'static str, Role) {
 }
 
 fn micro_cell(view: &View<'_>, patch: &Patch) -> Cell {
-    let Some(spec) = &patch.microtest else { return Cell::of("none", Role::Dim) };
-    let Some(report) = view.state.micro.iter().rfind(|r| r.spec == *spec) else {
+    let Some((spec, _)) = patch.measured_by() else { return Cell::of("none", Role::Dim) };
+    let Some(report) = view.state.micro.iter().rfind(|r| r.spec == spec) else {
         return Cell::of("not run", Role::Dim);
     };
-    report.worst().map_or(Cell::of("no verdict", Role::Unknown), |worst| {
-        let (words, role) = class_words(worst.class);
+    patch.verdict_in(report).map_or(Cell::of("no verdict", Role::Unknown), |verdict| {
+        let (words, role) = class_words(verdict.class);
         Cell::of(words, role)
     })
 }
@@ -384,9 +384,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
             out.push(fact(view, name, list.join(", "), Role::Dim));
         }
     }
-    // The gate is what the case says, and is changed there.
-    let place = format!("edit `gate` of the `[[patch]]` with `id = \"{key}\"` in the case file");
-    out.push(fact(view, "other gate", place, Role::Dim));
+    out.extend(patch_facts::gate_lines(view, key));
     out.extend(diff);
     out
 }

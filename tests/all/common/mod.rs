@@ -87,6 +87,16 @@ pub fn sessions_in(root: &Path) -> Vec<PathBuf> {
     entries.flatten().map(|e| e.path()).collect()
 }
 
+/// Keeps the secrets of whoever runs the tests from a server that this command starts: a later restart over ssh
+/// could not give them to it, and would be refused.
+pub fn without_secrets(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_none_or(patchbench::redact::is_secret_name) {
+            command.env_remove(name);
+        }
+    }
+}
+
 /// Starts a command and waits until the journal of its session says that this step has begun.
 ///
 /// A session is known by its folder: while its journal is empty, a list by time puts it last.

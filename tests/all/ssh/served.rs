@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::sshd::Sshd;
 use super::{case_on, end_all_in, json};
+use crate::common::without_secrets;
 
 /// A server that runs; it ends with all its children when dropped.
 pub(crate) struct Served {
@@ -49,12 +50,7 @@ impl Served {
         let mut command = Command::new("setsid");
         command.args(["bash", path("serve.sh").to_str().unwrap()]).stdin(Stdio::null());
         command.stdout(log).stderr(Stdio::inherit());
-        // A restart over ssh could not give the server a secret of whoever runs the tests, and would be refused.
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_none_or(patchbench::redact::is_secret_name) {
-                command.env_remove(name);
-            }
-        }
+        without_secrets(&mut command);
         let mut served = Self { child: command.spawn().unwrap(), root };
         let until = Instant::now() + Duration::from_mins(1);
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {

@@ -1,0 +1,150 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::kernel::judge::FLOOR;
+use crate::kernel::report::{CurveMode, ErrorClass};
+
+fn request<'a>(spec: &'a str, device: &'a str, checkpoint: Option<&'a Path>) -> Request<'a> {
+    Request { spec, device, checkpoint, candidates: None, now: Timestamp::UNIX_EPOCH }
+}
+
+fn failure(spec: &str, device: &str, checkpoint: Option<&Path>) -> Failure {
+    run(&request(spec, device, checkpoint), &|_, _, _| {}, &|| false).unwrap_err()
+}
+
+fn lab_report() -> MicroReport {
+    run(&request("mhc-mix", "cpu", None), &|_, _, _| {}, &|| false).unwrap()
+}
+
+#[test]
+fn what_there_is_not_is_named_with_what_there_is() {
+    let check = |spec: &str, device: &str, message: &str, hint: &str| {
+        let failure = failure(spec, device, None);
+        assert_eq!(failure.message, message);
+        assert!(failure.hint.unwrap().contains(hint));
+    };
+    check("nothing", "cpu", "there is no microtest `nothing`", "`mhc-mix`");
+    check("mhc-mix", "cuda:0", "device `cuda:0` is not in this version", "use `cpu`");
+    check("mhc-mix", "tpu", "there is no device `tpu`", "use `cpu`");
+    check("mhc-mix", "cuda:", "there is no device `cuda:`", "use `cpu`");
+    check("mhc-mix", "all", "GPUs are not in this version, so `all` is not either", "use `cpu`");
+}
+
+#[test]
+fn a_checkpoint_that_does_not_fit_fails_with_a_hint() {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab");
+    let other = failure("mhc-mix", "cpu", Some(&lab.join("golden.safetensors")));
+    assert!(other.message.contains("has no tensor"), "{}", other.message);
+    assert!(failure("mhc-mix", "cpu", Some(&lab.join("nowhere"))).hint.is_some());
+}
+
+#[test]
+fn a_checkpoint_on_disk_is_measured_and_named() {
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab");
+    let report = run(&request("mhc-mix", "cpu", Some(&lab)), &|_, _, _| {}, &|| false).unwrap();
+    assert!(report.provenance.contains(&lab.join("model.safetensors").display().to_string()));
+    assert_eq!(report.verdicts.len(), 5);
+}
+
+#[test]
+fn a_suspicion_from_a_file_is_measured_beside_the_built_in_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let mut asked = request("mhc-mix", "cpu", None);
+    asked.candidates = Some(&file);
+    let run_with = |text: &str| {
+        fs_err::write(&file, text).unwrap();
+        candidates(&mhc::INFO, Some(&file))
+    };
+    let text = "[[candidate]]\nspec = \"mhc-mix\"\nname = \"f16-output\"\nround = { output = \"f16\" }\n";
+    run_with(text).unwrap();
+    let report = run(&asked, &|_, _, _| {}, &|| false).unwrap();
+    assert_eq!(report.verdicts.last().unwrap().candidate, "f16-output");
+    let taken = run_with(&text.replace("f16-output", "bf16")).unwrap_err();
+    assert_eq!(taken.message, "there is a candidate `bf16` of `mhc-mix` already");
+    assert!(run_with(&text.replace("output =", "otput =")).unwrap_err().message.contains("no rounding point `otput`"));
+    assert!(candidates(&mhc::INFO, Some(&dir.path().join("none.toml"))).unwrap_err().hint.is_some());
+}
+
+#[test]
+fn every_built_in_candidate_is_read_and_every_fault_has_its_twin() {
+    for spec in specs() {
+        let all = candidates(spec, None).unwrap();
+        assert!(all.iter().any(|c| c.fault.is_none()), "{}", spec.name);
+        for (fault, _) in spec.faults {
+            assert!(all.iter().any(|c| c.has_fault(fault)), "{} {fault}", spec.name);
+        }
+    }
+}
+
+fn root_mean_square(values: &[f64]) -> f64 {
+    (values.iter().map(|v| v * v).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+#[test]
+fn the_lab_report_orders_the_candidates_against_the_floor() {
+    let report = lab_report();
+    let of = |name: &str, mode: CurveMode| {
+        let all = report.curves.iter().chain(&report.floor);
+        all.filter(|c| c.mode == mode && c.candidate == name).map(|c| c.rel_l2.clone()).next().unwrap()
+    };
+    let site = |name: &str| root_mean_square(&of(name, CurveMode::PerSite));
+    assert!(site("fp32") < site("tf32") / 30.0 && site("tf32") < site("bf16-weights") / 3.0);
+    assert!(site("bf16-weights") < site("bf16") / 3.0);
+    // bfloat16 of any smooth value errs by 1.65e-3 on average, whatever the model.
+    let stored = &report.bands.last().unwrap().members[0];
+    assert!(stored.name == "stored" && (stored.rms - 1.65e-3).abs() < 0.05e-3, "{stored:?}");
+    assert!(site(FLOOR) >= stored.rms);
+    assert!((0.3..1.0).contains(&(site("bf16") / stored.rms)), "{}", site("bf16"));
+    let class = |name: &str| report.verdicts.iter().find(|v| v.candidate == name).unwrap().class;
+    assert_eq!([class("fp32"), class("fp32-split-k"), class("tf32")], [ErrorClass::BelowFloor; 3]);
+    assert!(class("bf16") <= ErrorClass::AboveFloor);
+    assert!(report.controls.len() == 5 && report.controls.iter().all(|c| c.caught), "{:?}", report.controls);
+    assert!(report.decisions.iter().all(|d| d.positions == 224 && d.flips_beyond_floor == 0));
+    assert_eq!(of("bf16", CurveMode::SingleInjection).len(), 12);
+    assert!(report.curves.iter().any(|c| c.mode == CurveMode::Compounded && c.growth.is_some()));
+}
+
+#[test]
+fn twins_are_caught_within_bf16_too_and_a_misplaced_eps_cannot_be() {
+    let all = candidates(&mhc::INFO, None).unwrap();
+    let bf16 = all.iter().find(|c| c.name == "bf16").unwrap();
+    let noisy: Vec<Candidate> = all
+        .iter()
+        .filter(|c| c.fault.is_some())
+        .map(|twin| Candidate { fault: twin.fault.clone(), name: twin.name.clone(), ..bf16.clone() })
+        .collect();
+    let doer = Doer { candidates: &noisy, progress: &|_, _, _| {}, cancelled: &|| false };
+    let report = mhc_mix(&Inputs::of(None).unwrap(), &doer).unwrap();
+    for control in report.controls {
+        assert_eq!(control.caught, control.name != "eps-misplaced", "{}", control.says);
+    }
+}
+
+#[test]
+fn an_older_report_without_the_newer_fields_still_loads() {
+    let old = r#"{"spec":"mhc-mix","device":"cpu","at":"2026-01-01T00:00:00Z","provenance":"p","shape":"s",
+        "curves":[{"candidate":"a","mode":"per-site","labels":["x"],"rel_l2":[1.0]}],
+        "parts":[{"part":"site-input","curve":{"candidate":"a","mode":"per-site","labels":["x"],"rel_l2":["NaN"]}}],
+        "floor":[],"verdicts":[],"seconds":1.0}"#;
+    let read: MicroReport = serde_json::from_str(old).unwrap();
+    assert!(read.controls.is_empty() && read.bands.is_empty() && read.curves[0].calc_diff.is_empty());
+}
+
+#[test]
+fn progress_ends_at_its_total_and_the_report_survives_its_own_json() {
+    let seen = Mutex::new(Vec::new());
+    let note = |done: u64, total: u64, _: &str| seen.lock().unwrap().push((done, total));
+    let report = run(&request("mhc-mix", "cpu", None), &note, &|| false).unwrap();
+    let seen = seen.into_inner().unwrap();
+    assert_eq!(seen.iter().map(|(done, _)| *done).max(), Some(seen[0].1));
+    assert_eq!(seen.len() as u64, seen[0].1);
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<MicroReport>(&text).unwrap(), report);
+}
+
+#[test]
+fn a_cancelled_sweep_says_so() {
+    let failure = run(&request("mhc-mix", "cpu", None), &|_, _, _| {}, &|| true).unwrap_err();
+    assert!(failure.message.contains("cancelled"));
+}

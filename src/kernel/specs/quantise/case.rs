@@ -1,0 +1,87 @@
+//! The operands of one product.
+
+use std::sync::Arc;
+
+use rand_pcg::Pcg64;
+
+use crate::kernel::config::ModelConfig;
+use crate::kernel::format::{Rounding, Storage};
+use crate::kernel::microtest::Cases;
+use crate::kernel::oracle::quantise::{Rule, quantise};
+use crate::kernel::oracle::swiglu::swiglu;
+use crate::kernel::specs::activations::{self, dice, normals};
+
+/// The operands of one product.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// The inner index.
+    pub width: usize,
+    /// `[tokens, width]`.
+    pub activation: Vec<f64>,
+    /// `[outputs, width]`.
+    pub weight: Arc<[f64]>,
+}
+
+impl Case {
+    pub(super) fn flipped(&self, seed: u64) -> Self {
+        Self { activation: activations::moved(&self.activation, &mut dice(seed, 2)), ..self.clone() }
+    }
+}
+
+/// Tokens and outputs of a case: enough for two rows of square blocks, the second of them short.
+const SIZES: [usize; 2] = [12, 136];
+/// Columns that share one spread in the weights.
+const STRETCH: usize = 128;
+
+/// Synthetic operands, as wide as a model's own.
+pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
+    let [tokens, outputs] = SIZES;
+    let (hidden, inner) = (config.hidden_size, config.hidden_size / 2);
+    let into = &mut dice(seed, 200);
+    let up = Case {
+        width: hidden,
+        activation: activations::synthetic(into, tokens, hidden),
+        weight: weights(into, outputs, hidden).into(),
+    };
+    let out = &mut dice(seed, 201);
+    let down = Case {
+        width: inner,
+        activation: gated(out, tokens * inner, config.swiglu_limit),
+        weight: weights(out, outputs, inner).into(),
+    };
+    let grid = Rule::named("mxfp4").map(|rule| quantise(&down.weight, inner, rule).dequantise());
+    let on_grid = Case { weight: grid.unwrap_or_else(|| down.weight.to_vec()).into(), ..down.clone() };
+    Cases {
+        labels: vec![
+            format!("into experts, {hidden} wide"),
+            format!("out of experts, {inner} wide"),
+            format!("out of experts, {inner} wide, weights already MXFP4"),
+        ],
+        cases: vec![up, down, on_grid],
+        shape: format!("{tokens} tokens, {outputs} outputs, {hidden} and {inner} wide"),
+        provenance: format!(
+            "synthetic, seed {seed}: inputs into experts are {}; those out of experts are gated normal numbers; weights \
+             are normal with a log-normal spread of 0.3 by output and 0.5 by stretch of {STRETCH} inputs, in bf16",
+            activations::SHAPE
+        ),
+    }
+}
+
+/// What an expert's gated activation makes of normal numbers, in bf16.
+fn gated(dice: &mut Pcg64, count: usize, limit: f64) -> Vec<f64> {
+    let (gate, up) = (normals(dice, count, 2.0), normals(dice, count, 2.0));
+    gate.iter().zip(&up).map(|(g, u)| Rounding::Bf16.round(swiglu(*g, *u, limit))).collect()
+}
+
+/// Weights whose blocks differ in size.
+fn weights(dice: &mut Pcg64, outputs: usize, width: usize) -> Vec<f64> {
+    let rows: Vec<f64> = normals(dice, outputs, 0.3).iter().map(|s| s.exp()).collect();
+    let stretches = outputs.div_ceil(STRETCH) * width.div_ceil(STRETCH);
+    let stretches: Vec<f64> = normals(dice, stretches, 0.5).iter().map(|s| s.exp()).collect();
+    let plain = normals(dice, outputs * width, 0.02);
+    let spread = plain.iter().enumerate().map(|(i, w)| {
+        let (row, column) = (i / width, i % width);
+        w * rows[row] * stretches[row / STRETCH * width.div_ceil(STRETCH) + column / STRETCH]
+    });
+    Storage::Element(Rounding::Bf16).store(&spread.collect::<Vec<_>>(), width)
+}

@@ -1,0 +1,362 @@
+//! Measures candidates of a microtest against its reference and its noise band.
+//!
+//! Responsible for what is run, in which order and on how many threads, and for the numbers.
+//! Not responsible for what the numbers mean, which is [`crate::kernel::judge`].
+//!
+//! The **noise band** is made of right arithmetic only: the main part rounded as a right
+//! implementation stores it, activations moved by one unit in the last place, other orders of the
+//! sums, and the runs that a product of few rows is cut into.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rayon::prelude::*;
+
+use crate::kernel::candidate::{Accumulate, Candidate, Order};
+use crate::kernel::format::{Rounding, Storage};
+use crate::kernel::measure::{self, Unfit};
+use crate::kernel::microtest::{Cases, KeptRow, KeptSets, Microtest, Outcome, PartValues};
+use crate::kernel::report::{Heat, Row, Spread};
+
+/// The error at one point, or why there is none.
+pub type PointError = Result<f64, Unfit>;
+
+/// Somebody cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cancelled;
+
+/// Counts points, tells the progress, and asks whether to go on.
+#[expect(missing_debug_implementations, reason = "it holds the caller's functions")]
+pub struct Ticker<'a> {
+    done: AtomicU64,
+    total: u64,
+    progress: &'a (dyn Fn(u64, u64, &str) + Sync),
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Ticker<'a> {
+    /// A ticker that expects `total` points.
+    pub fn new(
+        total: u64,
+        progress: &'a (dyn Fn(u64, u64, &str) + Sync),
+        cancelled: &'a (dyn Fn() -> bool + Sync),
+    ) -> Self {
+        Self { done: AtomicU64::new(0), total, progress, cancelled }
+    }
+
+    /// One more point of this phase is done.
+    ///
+    /// # Errors
+    /// Somebody cancelled.
+    pub fn tick(&self, phase: &str) -> Result<(), Cancelled> {
+        if (self.cancelled)() {
+            return Err(Cancelled);
+        }
+        let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+        (self.progress)(done, self.total, phase);
+        Ok(())
+    }
+}
+
+/// Errors of one part, point by point.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartErrors {
+    /// Name of the part.
+    pub name: &'static str,
+    /// Relative L2 errors.
+    pub rel_l2: Vec<PointError>,
+    /// `1 - 2 sum(xy) / sum(x^2 + y^2)`; NaN where there is none.
+    pub calc_diff: Vec<f64>,
+}
+
+/// What one arithmetic did at all points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// Name of the candidate or of the member of the band.
+    pub name: String,
+    /// Its parts, the main one last.
+    pub parts: Vec<PartErrors>,
+    /// How the errors of the elements are spread, by part.
+    pub spreads: Vec<Spread>,
+    /// Errors of the main part by point and row.
+    pub heat: Heat,
+    /// What it kept, the rows of all points after one another, without their scores.
+    pub kept: Option<KeptSets>,
+    /// The largest change of a score that decides; 0 where nothing is kept.
+    pub largest_shift: f64,
+}
+
+impl Measured {
+    /// The errors of the main part.
+    pub fn main(&self) -> &[PointError] {
+        self.parts.last().map_or(&[], |part| &part.rel_l2)
+    }
+}
+
+/// A member of the noise band.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BandMember {
+    /// What it varies, in one line.
+    pub says: String,
+    /// What it did.
+    pub measured: Measured,
+}
+
+/// One rounding point of a candidate alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Alone {
+    /// The point, or `sums`.
+    pub point: String,
+    /// What is done there.
+    pub rounding: String,
+    /// What it did.
+    pub measured: Measured,
+}
+
+/// A candidate with each of its rounding points alone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tried {
+    /// The candidate.
+    pub candidate: Candidate,
+    /// What it did.
+    pub measured: Measured,
+    /// Its points, each alone.
+    pub alone: Vec<Alone>,
+}
+
+/// Everything that was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Swept {
+    /// What the reference kept, the rows of all points after one another.
+    pub kept: Option<KeptSets>,
+    /// The noise band.
+    pub band: Vec<BandMember>,
+    /// Candidates in their order.
+    pub candidates: Vec<Tried>,
+    /// Known-bad twins in their order.
+    pub twins: Vec<Tried>,
+}
+
+/// How many points a sweep ticks off.
+pub fn ticks(points: usize, candidates: &[Candidate]) -> u64 {
+    let runs: usize = candidates.iter().map(|c| 1 + pieces(c).len()).sum();
+    (points * (1 + BAND + runs)) as u64
+}
+
+/// Measures candidates and twins (those with a fault) at all points.
+///
+/// # Errors
+/// Somebody cancelled.
+pub fn sweep<M: Microtest>(
+    test: &M,
+    cases: &Cases<M::Case>,
+    candidates: &[Candidate],
+    ticker: &Ticker<'_>,
+) -> Result<Swept, Cancelled> {
+    let references: Vec<Outcome> = cases
+        .cases
+        .par_iter()
+        .map(|case| {
+            ticker.tick("reference")?;
+            Ok(test.reference(case))
+        })
+        .collect::<Result<_, Cancelled>>()?;
+    let measure = |name: &str, outcome: &(dyn Fn(usize) -> Outcome + Sync)| {
+        measured(name, &cases.labels, &references, outcome, ticker)
+    };
+    let run = |candidate: &Candidate, name: &str| measure(name, &|point| test.run(&cases.cases[point], candidate));
+    let band = members(test.spec().name)
+        .par_iter()
+        .map(|member| {
+            let (name, says) = (member.name(), member.says(test.spec().stored));
+            let measured = match member {
+                Vary::Stored => measure(&name, &|point| stored(&references[point], test.spec().stored)),
+                Vary::Input(seed) => {
+                    measure(&name, &|point| test.reference(&test.flipped(&cases.cases[point], seed + point as u64)))
+                }
+                Vary::Sums { candidate, .. } => run(candidate, &name),
+            };
+            Ok(BandMember { says, measured: measured? })
+        })
+        .collect::<Result<Vec<_>, Cancelled>>()?;
+    let tried = candidates
+        .par_iter()
+        .map(|candidate| {
+            let alone = pieces(candidate)
+                .into_iter()
+                .map(|(point, rounding, piece)| Ok(Alone { measured: run(&piece, &candidate.name)?, point, rounding }))
+                .collect::<Result<Vec<_>, Cancelled>>()?;
+            Ok(Tried { measured: run(candidate, &candidate.name)?, alone, candidate: candidate.clone() })
+        })
+        .collect::<Result<Vec<_>, Cancelled>>()?;
+    let (twins, candidates) = tried.into_iter().partition(|t| t.candidate.fault.is_some());
+    let kept = join_sets(references.iter());
+    Ok(Swept { kept, band, candidates, twins })
+}
+
+/// The rounding points of a candidate, each alone: point, what is done, and the candidate with it.
+fn pieces(candidate: &Candidate) -> Vec<(String, String, Candidate)> {
+    let exact = Storage::default();
+    let mut pieces: Vec<_> = candidate
+        .round
+        .iter()
+        .filter(|(_, storage)| **storage != exact)
+        .map(|(point, storage)| (point.clone(), storage.word(), candidate.only(point)))
+        .collect();
+    if candidate.accumulate.dtype != Rounding::Exact {
+        pieces.push(("sums".into(), candidate.accumulate.words(), candidate.only_sums()));
+    }
+    pieces
+}
+
+/// Number of members of a band.
+const BAND: usize = 7;
+
+enum Vary {
+    Stored,
+    Input(u64),
+    Sums { name: &'static str, says: &'static str, candidate: Candidate },
+}
+
+/// A product of few rows is cut along its inner index so that 16 tiles of 16 rows are at work.
+const SPLITS: [(&str, &str, usize); 3] = [
+    ("batch-1-to-16", "f32 sums as for 1, 4, 8 or 16 rows: 16 runs", 16),
+    ("batch-17", "f32 sums as for 17 rows: 8 runs", 8),
+    ("batch-64", "f32 sums as for 64 rows: 4 runs", 4),
+];
+
+fn members(spec: &str) -> Vec<Vary> {
+    let sums = |name, says, accumulate| Vary::Sums {
+        name,
+        says,
+        candidate: Candidate { accumulate, ..Candidate::exact(spec) },
+    };
+    let ordered = |order| Accumulate { order, ..Accumulate::f32(1) };
+    let mut members = vec![
+        Vary::Stored,
+        Vary::Input(1),
+        sums("descending", "f32 sums from the last term to the first", ordered(Order::Descending)),
+        sums("pairwise", "f32 sums by halves", ordered(Order::Pairwise)),
+    ];
+    members.extend(SPLITS.map(|(name, says, splits)| sums(name, says, Accumulate::f32(splits))));
+    debug_assert_eq!(members.len(), BAND);
+    members
+}
+
+impl Vary {
+    fn name(&self) -> String {
+        match self {
+            Self::Stored => "stored".into(),
+            Self::Input(_) => "input-ulp".into(),
+            Self::Sums { name, .. } => (*name).into(),
+        }
+    }
+
+    fn says(&self, stored: Rounding) -> String {
+        match self {
+            Self::Stored => format!("the reference's own result, stored in {}", stored.word()),
+            Self::Input(_) => "one activation in eight moved by one unit in the last place of bf16".into(),
+            Self::Sums { says, .. } => (*says).into(),
+        }
+    }
+}
+
+fn stored(reference: &Outcome, rule: Rounding) -> Outcome {
+    let mut outcome = reference.clone();
+    if let Some(main) = outcome.parts.last_mut() {
+        main.values = Storage::Element(rule).store(&main.values, main.columns);
+    }
+    outcome
+}
+
+/// Runs one arithmetic at all points and compares it with the reference.
+fn measured(
+    name: &str,
+    labels: &[String],
+    references: &[Outcome],
+    outcome: &(dyn Fn(usize) -> Outcome + Sync),
+    ticker: &Ticker<'_>,
+) -> Result<Measured, Cancelled> {
+    let outcomes: Vec<Outcome> = (0..references.len())
+        .into_par_iter()
+        .map(|point| {
+            ticker.tick(name)?;
+            Ok(outcome(point))
+        })
+        .collect::<Result<_, Cancelled>>()?;
+    let pairs: Vec<(&Outcome, &Outcome)> = outcomes.iter().zip(references).collect();
+    Ok(compare(name, labels, &pairs))
+}
+
+/// Compares what was got at each point with the reference there.
+pub fn compare(name: &str, labels: &[String], pairs: &[(&Outcome, &Outcome)]) -> Measured {
+    let count = pairs.first().map_or(0, |(_, reference)| reference.parts.len());
+    let part_of = |part: usize| pairs.iter().map(move |(got, right)| (&got.parts[part], &right.parts[part]));
+    let parts = (0..count)
+        .map(|part| PartErrors {
+            name: pairs[0].1.parts[part].name,
+            rel_l2: part_of(part).map(|(got, right)| measure::rel_l2(&got.values, &right.values)).collect(),
+            calc_diff: part_of(part).map(|(got, right)| measure::calc_diff(&got.values, &right.values)).collect(),
+        })
+        .collect();
+    let spreads = (0..count)
+        .map(|part| {
+            let join =
+                |values: &dyn Fn((&PartValues, &PartValues)) -> Vec<f64>| part_of(part).flat_map(values).collect();
+            let (got, right): (Vec<f64>, Vec<f64>) =
+                (join(&|(got, _)| got.values.clone()), join(&|(_, right)| right.values.clone()));
+            measure::spread(name, pairs[0].1.parts[part].name, &got, &right)
+        })
+        .collect();
+    let (kept, right) = (join_sets(pairs.iter().map(|p| p.0)), join_sets(pairs.iter().map(|p| p.1)));
+    let largest_shift = match (&kept, &right) {
+        (Some(got), Some(right)) => measure::largest_shift(got, right),
+        _ => 0.0,
+    };
+    let kept = kept.map(without_scores);
+    Measured { name: name.into(), parts, spreads, heat: heat(name, labels, pairs), kept, largest_shift }
+}
+
+/// Columns of a heat map; more rows than these share a column.
+const COLUMNS: usize = 64;
+
+fn heat(name: &str, labels: &[String], pairs: &[(&Outcome, &Outcome)]) -> Heat {
+    let rows_of = |values: &PartValues| values.values.len() / values.columns.max(1);
+    let mains: Vec<(&PartValues, &PartValues)> =
+        pairs.iter().filter_map(|(got, right)| Some((got.parts.last()?, right.parts.last()?))).collect();
+    let rows = mains.iter().map(|(_, right)| rows_of(right)).max().unwrap_or(0);
+    let wide = rows.div_ceil(COLUMNS).max(1);
+    let columns: Vec<u64> = (0..rows).step_by(wide).map(|row| row as u64).collect();
+    let values = mains
+        .iter()
+        .map(|(got, right)| {
+            let errors: Vec<f64> = got
+                .values
+                .chunks_exact(right.columns.max(1))
+                .zip(right.values.chunks_exact(right.columns.max(1)))
+                .map(|(got, right)| measure::relative(got, right))
+                .collect();
+            // NaN stands for itself: it must not vanish beside a number.
+            let worst = |run: &[f64]| run.iter().copied().reduce(|a, b| if a.is_nan() || a > b { a } else { b });
+            let mut line: Vec<f64> = errors.chunks(wide).filter_map(worst).map(three_digits).collect();
+            line.resize(columns.len(), f64::NAN);
+            Row(line)
+        })
+        .collect();
+    Heat { candidate: name.into(), lines: labels.to_vec(), column: "row".into(), columns, values }
+}
+
+fn three_digits(value: f64) -> f64 {
+    format!("{value:.2e}").parse().unwrap_or(value)
+}
+
+/// The sets of all points after one another; `None` if one point has none.
+fn join_sets<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<KeptSets> {
+    let all: Vec<&KeptSets> = outcomes.map(|o| o.sets.as_ref()).collect::<Option<_>>()?;
+    let rows = all.iter().flat_map(|sets| sets.rows.iter().cloned()).collect();
+    Some(KeptSets { kind: all.first()?.kind, rows })
+}
+
+fn without_scores(sets: KeptSets) -> KeptSets {
+    let rows = sets.rows.into_iter().map(|row| KeptRow { scores: Vec::new(), ..row }).collect();
+    KeptSets { rows, ..sets }
+}
