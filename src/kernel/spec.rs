@@ -7,7 +7,7 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use crate::engine::procedure::Failure;
-use crate::kernel::checkpoint::Checkpoint;
+use crate::kernel::checkpoint::{Checkpoint, open_place};
 use crate::kernel::mhc;
 use crate::kernel::report::MicroReport;
 
@@ -33,7 +33,7 @@ pub fn specs() -> &'static [SpecInfo] {
     SPECS
 }
 
-/// Runs a microtest. `checkpoint` is a folder or a file; `None` is the lab's. `progress` is told
+/// Runs a microtest. `checkpoint` is a folder, a file, or one on a host (`ssh:HOST:/FOLDER`); `None` is the lab's. `progress` is told
 /// steps done, steps in all and the phase, from several threads; `now` is the time at the start.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ pub fn run(
     }
     check_device(device)?;
     let checkpoint = match checkpoint {
-        Some(path) => Checkpoint::open(path)?,
+        Some(place) => open_place(&place.to_string_lossy(), progress, cancelled)?,
         None => Checkpoint::lab()?,
     };
     mhc::run(&checkpoint, progress, cancelled, now)
