@@ -33,7 +33,7 @@ pub use error::{CheckpointError, Damage};
 use header::Header;
 pub use header::Place;
 use index::Index;
-pub use place::open_place;
+pub use place::{open_place, open_place_over};
 use ranges::Part;
 use source::Source;
 use transfer::Counter;

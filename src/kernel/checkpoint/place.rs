@@ -20,18 +20,36 @@ pub(super) enum Where {
 
 /// Opens the checkpoint at a place: `DIR`, `FILE`, or `ssh:HOST:/DIR` for a host that ssh knows.
 ///
-/// What is on a host is read by range with commands that only read; its ranges are kept in the program's cache folder.
-/// Blocks, and may be called where waiting is allowed: in a thread of its own or in `spawn_blocking`. `progress` is told
-/// bytes done and in all; `stop` is asked whether to give up.
+/// What is on a host is reached as the user's own settings say, and kept in the program's cache folder; see
+/// [`open_place_over`].
 ///
 /// # Errors
 /// The place is no such place, cannot be reached or read, is not whole, or somebody cancelled.
 pub fn open_place(place: &str, progress: Progress<'_>, stop: Stop<'_>) -> Result<Checkpoint, Failure> {
+    open_place_over(place, &Hosts::default(), paths::checkpoint_cache(), progress, stop)
+}
+
+/// The same over links that may stand already; `cache` is the folder in which ranges of hosts are kept, `None` keeps them
+/// in memory as long as the checkpoint is open.
+///
+/// A host is only read: by range, with the texts `survey.sh` and `ranges.sh`. Blocks, so that it is called where waiting
+/// is allowed: in a thread of its own or in `spawn_blocking`. `progress` is told bytes done and in all; `stop` is asked
+/// whether to give up.
+///
+/// # Errors
+/// As [`open_place`].
+pub fn open_place_over(
+    place: &str,
+    hosts: &Hosts,
+    cache: Option<PathBuf>,
+    progress: Progress<'_>,
+    stop: Stop<'_>,
+) -> Result<Checkpoint, Failure> {
     match read_place(place)? {
         Where::Here(path) => Ok(Checkpoint::open(&path)?),
         Where::There(host, path) => {
             let place = host::Place { host, become_with: Vec::new() };
-            let remote = Remote::new(Hosts::default(), place, paths::checkpoint_cache())?;
+            let remote = Remote::new(hosts.clone(), place, cache)?;
             Ok(open_host(remote, &path, progress, stop)?)
         }
     }
