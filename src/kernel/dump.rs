@@ -1,6 +1,6 @@
 //! Recorded activations: tensors that a server wrote down while it computed.
 //!
-//! Responsible for safetensors files, one or many, and for the names that SGLang's dumper gives its files. Not
+//! Responsible for safetensors files, one or many, and for the names that `SGLang`'s dumper gives its files. Not
 //! responsible for `.pt` files: they are pickles, and reading one runs code of its own.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use fs_err as fs;
 use crate::engine::procedure::Failure;
 use crate::kernel::checkpoint::{Checkpoint, CheckpointError, Tensor};
 
-/// What a converted file of SGLang's dumper calls its one tensor.
+/// What a converted file of `SGLang`'s dumper calls its one tensor.
 const VALUE: &str = "value";
 /// What stands between the parts of its file's name, each `key=value`.
 const BETWEEN: &str = "___";
@@ -45,7 +45,7 @@ pub struct Recorded {
 impl Dump {
     /// Opens files, and folders whose `.safetensors` files are all taken.
     ///
-    /// A tensor is called as in its file. The one tensor `value` of a converted file of SGLang's dumper, whose name is
+    /// A tensor is called as in its file. The one tensor `value` of a converted file of `SGLang`'s dumper, whose name is
     /// `key=value` parts, is called after its file: `NAME`, or `layers.N.NAME` where a part is `layer_id=N`; where two
     /// would be called the same, such as those of two steps or ranks, by the whole name of their file.
     ///

@@ -25,9 +25,13 @@ pub(super) struct Version {
     pub(super) path: String,
     /// Bytes.
     pub(super) size: u64,
-    /// Last change, in seconds since 1970.
-    pub(super) changed: i64,
+    /// Which state of the file that is.
+    pub(super) stamp: Stamp,
 }
+
+/// Last change of the content and of the file, in seconds since 1970, and the number of its inode: a copy that takes the
+/// place of a file within a second, or keeps its time, is another one.
+pub(super) type Stamp = [i64; 3];
 
 /// What the cache has of a range.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,13 +44,16 @@ pub(super) enum Found {
     Whole(Arc<[u8]>),
 }
 
+/// A range of a version.
+type Key = (Version, Range<u64>);
+
 /// Where fetched ranges are kept.
 #[derive(Debug)]
 pub(super) enum Cache {
     /// In this folder.
     Folder(PathBuf),
     /// In memory, where there is no folder.
-    Memory(Mutex<HashMap<(Version, Range<u64>), Arc<[u8]>>>),
+    Memory(Mutex<HashMap<Key, Arc<[u8]>>>),
 }
 
 /// Bytes of a hash.
@@ -141,10 +148,9 @@ fn entry(folder: &Path, version: &Version, bytes: &Range<u64>) -> PathBuf {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }
     let file = hasher.finalize().to_hex();
-    folder
-        .join(&file[..32])
-        .join(format!("{}-{}", version.size, version.changed))
-        .join(format!("{}-{}", bytes.start, bytes.end))
+    let [content, entry, inode] = version.stamp;
+    let state = format!("{}-{content}-{entry}-{inode}", version.size);
+    folder.join(&file[..32]).join(state).join(format!("{}-{}", bytes.start, bytes.end))
 }
 
 /// The hash of a range with all that it belongs to, so that an entry under another's name is damaged.
@@ -153,7 +159,8 @@ fn hash(version: &Version, bytes: &Range<u64>, content: &[u8]) -> blake3::Hash {
     for text in [&version.host, &version.path] {
         hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
     }
-    for number in [version.size, version.changed as u64, bytes.start, bytes.end] {
+    let stamp = version.stamp.map(|number| number as u64);
+    for number in [version.size, bytes.start, bytes.end].into_iter().chain(stamp) {
         hasher.update(&number.to_le_bytes());
     }
     hasher.update(content).finalize()
@@ -164,7 +171,7 @@ mod tests {
     use super::*;
 
     fn version(host: &str, path: &str, size: u64, changed: i64) -> Version {
-        Version { host: host.into(), path: path.into(), size, changed }
+        Version { host: host.into(), path: path.into(), size, stamp: [changed, changed, 3] }
     }
 
     fn files(folder: &Path) -> Vec<PathBuf> {
@@ -189,6 +196,8 @@ mod tests {
                 (version("gpu1", "/m/a", 101, 7), 3..6),
                 (version("gpu1", "/m/a", 100, 8), 3..6),
                 (version("gpu1/m", "/a", 100, 7), 3..6),
+                (Version { stamp: [7, 8, 3], ..kept.clone() }, 3..6),
+                (Version { stamp: [7, 7, 4], ..kept.clone() }, 3..6),
                 (kept.clone(), 3..7),
                 (kept.clone(), 2..6),
             ] {

@@ -22,7 +22,7 @@ pub enum CheckpointError {
         /// The file.
         place: String,
         /// What is wrong with it.
-        what: Damage,
+        what: Box<Damage>,
     },
     /// The index names a shard that is not there.
     #[error("`{place}` has no shard `{shard}`, where the index says that tensor `{tensor}` is")]

@@ -114,13 +114,13 @@ pub fn tensors(config: &ModelConfig, widths: Widths, experts: Experts) -> Vec<De
     let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
     list.add("embed.weight", Dtype::BF16, &[vocabulary, hidden]);
     for (n, kind) in config.layers().into_iter().enumerate() {
-        let routing = if n < config.num_hash_layers { "tid2eid" } else { "bias" };
+        let routing = if n < config.num_hash_layers { Routing::Hash } else { Routing::Scores };
         list.layer(&format!("layers.{n}."), kind, routing, experts);
     }
     list.add("norm.weight", Dtype::BF16, &[hidden]);
     list.add("head.weight", Dtype::BF16, &[vocabulary, hidden]);
     list.hc(&head("hc_head_"));
-    list.layer("mtp.0.", LayerKind::Window, "bias", Experts::Mxfp4);
+    list.layer("mtp.0.", LayerKind::Window, Routing::Scores, Experts::Mxfp4);
     for name in ["e_proj", "h_proj"] {
         list.fp8(&format!("mtp.0.{name}"), hidden, hidden);
     }
@@ -129,6 +129,15 @@ pub fn tensors(config: &ModelConfig, widths: Widths, experts: Experts) -> Vec<De
     }
     list.hc(&head("mtp.0.hc_head_"));
     list.found
+}
+
+/// How a layer chooses its experts.
+#[derive(Clone, Copy)]
+enum Routing {
+    /// By a table of token ids.
+    Hash,
+    /// By scores and a bias.
+    Scores,
 }
 
 struct List<'c> {
@@ -152,7 +161,7 @@ impl List<'_> {
         self.found.extend(part.tensors(self.config));
     }
 
-    fn layer(&mut self, at: &str, kind: LayerKind, routing: &str, experts: Experts) {
+    fn layer(&mut self, at: &str, kind: LayerKind, routing: Routing, experts: Experts) {
         let ModelConfig { hidden_size: hidden, n_routed_experts: routed, .. } = *self.config;
         self.attention(&format!("{at}attn."), kind);
         for name in ["attn_norm", "ffn_norm"] {
@@ -160,10 +169,10 @@ impl List<'_> {
         }
         self.add(&format!("{at}ffn.gate.weight"), Dtype::BF16, &[routed, hidden]);
         match routing {
-            "bias" => self.add(&format!("{at}ffn.gate.bias"), Dtype::F32, &[routed]),
-            _ => {
+            Routing::Scores => self.add(&format!("{at}ffn.gate.bias"), Dtype::F32, &[routed]),
+            Routing::Hash => {
                 let shape = [self.config.vocab_size, self.config.num_experts_per_tok];
-                self.add(&format!("{at}ffn.gate.{routing}"), Dtype::I32, &shape);
+                self.add(&format!("{at}ffn.gate.tid2eid"), Dtype::I32, &shape);
             }
         }
         for expert in 0..routed {

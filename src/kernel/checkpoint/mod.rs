@@ -167,12 +167,11 @@ impl Checkpoint {
             ["hc_attn_", "hc_ffn_", "hc_head_"].iter().any(|start| last.starts_with(start))
         };
         let data = |header: &&Header| header.places().map(|p| p.bytes.end - p.bytes.start).sum::<u64>();
-        let (tensors, bytes, hc_tensors) = match &self.index {
-            Some(index) => (index.len(), index.total_size(), index.names().filter(|name| is_hc(name)).count()),
-            None => {
-                let names = self.names();
-                (names.len(), headers.first().map(data), names.iter().filter(|name| is_hc(name)).count())
-            }
+        let (tensors, bytes, hc_tensors) = if let Some(index) = &self.index {
+            (index.len(), index.total_size(), index.names().filter(|name| is_hc(name)).count())
+        } else {
+            let names = self.names();
+            (names.len(), headers.first().map(data), names.iter().filter(|name| is_hc(name)).count())
         };
         Totals { tensors, shards: self.shards.len(), bytes, hc_tensors, dtypes, headers: headers.len() }
     }
@@ -310,7 +309,8 @@ impl Checkpoint {
             .filter(|at| self.shards[**at].header.get().is_none())
             .filter_map(|at| Some((*at, self.shards[*at].length?)))
             .collect();
-        let damaged = |at: usize, what| CheckpointError::Damaged { place: self.shards[at].label.clone(), what };
+        let damaged =
+            |at: usize, what| CheckpointError::Damaged { place: self.shards[at].label.clone(), what: Box::new(what) };
         let firsts: Vec<Part> =
             unread.iter().map(|(at, file)| Part::new(*at, &(0..header::PREFIX.min(*file)))).collect();
         self.source.fetch(&firsts, &self.counter, &|_, _, _| {}, stop)?;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, Runtime};
 use tokio_util::sync::CancellationToken;
 
-use super::cache::{Cache, Found, Version};
+use super::cache::{Cache, Found, Stamp, Version};
 use super::error::CheckpointError;
 use super::ranges::{Part, batches, coalesce, cut};
 use super::transfer::{Counter, says};
@@ -31,7 +31,7 @@ const BATCH_BYTES: u64 = 16 * 1024 * 1024;
 /// The most ranges of one question: they are words of one command line.
 const BATCH_RANGES: usize = 64;
 /// The longest that one question may take; a link of 100 kB/s needs three minutes for a batch.
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_mins(10);
 /// The most bytes that a login shell may write beside the answer.
 const NOISE: usize = 64 * 1024;
 /// How often somebody is asked whether to go on.
@@ -58,13 +58,22 @@ enum Reactor {
 /// One file on the host.
 pub(super) type RemoteFile = Version;
 
+/// A file as the host describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Bytes.
+    pub(super) size: u64,
+    /// Which state of it that is.
+    pub(super) stamp: Stamp,
+}
+
 /// What stands at a path of the host.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Survey {
-    /// A folder, with the files of a checkpoint by name: size and last change.
-    Folder(BTreeMap<String, (u64, i64)>),
-    /// A file: size and last change.
-    File(u64, i64),
+    /// A folder, with the files of a checkpoint by name.
+    Folder(BTreeMap<String, Seen>),
+    /// A file.
+    File(Seen),
 }
 
 impl Remote {
@@ -163,7 +172,7 @@ impl Remote {
     ) -> Result<Arc<[u8]>, CheckpointError> {
         match self.cache.get(&files[chunk.file], &chunk.bytes()) {
             Found::Whole(bytes) => {
-                counter.from_cache(chunk.len());
+                counter.taken(chunk.len());
                 return Ok(bytes);
             }
             Found::Damaged => counter.was_damaged(),
@@ -194,7 +203,7 @@ impl Remote {
         let Some(moved) = moved else { return Err(CheckpointError::Host(self.torn(&output))) };
         for (piece, (seen, _)) in pieces.iter().zip(&moved) {
             let known = &files[piece.file];
-            if *seen != (known.size, known.changed) {
+            if *seen != (Seen { size: known.size, stamp: known.stamp }) {
                 return Err(CheckpointError::Changed { file: format!("{}:{}", known.host, known.path) });
             }
         }
@@ -297,20 +306,27 @@ fn read_survey(text: &str, nonce: &str) -> Result<Survey, Odd> {
         if line == "end" {
             return match kind {
                 "folder" => Ok(Survey::Folder(files)),
-                _ => files.into_values().next().map(|(size, changed)| Survey::File(size, changed)).ok_or(Odd::Torn),
+                _ => files.into_values().next().map(Survey::File).ok_or(Odd::Torn),
             };
         }
-        let mut words = line.splitn(3, ' ');
-        let (size, changed, name) = (words.next(), words.next(), words.next());
-        let numbers = size.and_then(|s| s.parse().ok()).zip(changed.and_then(|s| s.parse().ok()));
-        let (Some(numbers), Some(name)) = (numbers, name) else { return Err(Odd::Torn) };
-        files.insert(name.to_owned(), numbers);
+        let (seen, name) = read_seen(line).ok_or(Odd::Torn)?;
+        files.insert(name.to_owned(), seen);
     }
     Err(Odd::Torn)
 }
 
-/// Size and last change of a file, and the bytes of one range of it.
-type Moved<'o> = ((u64, i64), &'o [u8]);
+/// The four numbers of a file, and what comes after them.
+fn read_seen(line: &str) -> Option<(Seen, &str)> {
+    let mut words = line.splitn(5, ' ');
+    let size = words.next()?.parse().ok()?;
+    // Some file systems number beyond what is signed; only that numbers differ counts.
+    let mut number = || words.next()?.parse::<i128>().ok().map(|number| number as i64);
+    let stamp = [number()?, number()?, number()?];
+    Some((Seen { size, stamp }, words.next().unwrap_or_default()))
+}
+
+/// A file, and the bytes of one range of it.
+type Moved<'o> = (Seen, &'o [u8]);
 
 /// The bytes of each piece; `None` where the answer is not whole.
 fn read_ranges<'o>(out: &'o [u8], nonce: &str, pieces: &[Part]) -> Option<Vec<Moved<'o>>> {
@@ -326,9 +342,9 @@ fn read_ranges<'o>(out: &'o [u8], nonce: &str, pieces: &[Part]) -> Option<Vec<Mo
     };
     for piece in pieces {
         let (said, after) = head(rest)?;
-        let (size, changed) = said.split_once(' ')?;
+        let (seen, _) = read_seen(said)?;
         let bytes = after.get(..piece.len() as usize)?;
-        moved.push(((size.parse().ok()?, changed.parse().ok()?), bytes));
+        moved.push((seen, bytes));
         rest = &after[bytes.len()..];
     }
     (head(rest)?.0 == "end").then_some(moved)
@@ -355,15 +371,16 @@ mod tests {
     #[test]
     fn a_survey_is_whole_or_none() {
         let check = |text: &str, expect: Result<Survey, Odd>| assert_eq!(read_survey(text, "n1"), expect, "{text}");
-        let folder = |files: &[(&str, u64, i64)]| {
-            Ok(Survey::Folder(files.iter().map(|(name, size, at)| ((*name).to_owned(), (*size, *at))).collect()))
+        let folder = |files: &[(&str, Seen)]| {
+            Ok(Survey::Folder(files.iter().map(|(name, seen)| ((*name).to_owned(), *seen)).collect()))
         };
-        check("hello\nn1 folder\nn1 9 -5 a b.safetensors\nbanner\nn1 end\n", folder(&[("a b.safetensors", 9, -5)]));
+        let seen = Seen { size: 9, stamp: [-5, 6, 7] };
+        check("hello\nn1 folder\nn1 9 -5 6 7 a b.safetensors\nbanner\nn1 end\n", folder(&[("a b.safetensors", seen)]));
         check("n1 folder\nn1 end\n", folder(&[]));
-        check("n1 file\nn1 9 5 /m/x\nn1 end\n", Ok(Survey::File(9, 5)));
+        check("n1 file\nn1 9 -5 6 7 /m/x\nn1 end\n", Ok(Survey::File(seen)));
         check("n1 file\nn1 end\n", Err(Odd::Torn));
-        check("n1 folder\nn1 9 5 a\n", Err(Odd::Torn));
-        check("n1 folder\nn1 x 5 a\nn1 end\n", Err(Odd::Torn));
+        check("n1 folder\nn1 9 5 6 7 a\n", Err(Odd::Torn));
+        check("n1 folder\nn1 9 5 6 a\nn1 end\n", Err(Odd::Torn));
         check("n1 none\n", Err(Odd::None));
         check("n1 closed\n", Err(Odd::Closed));
         check("n1 no-command\n", Err(Odd::NoCommand));
@@ -376,13 +393,14 @@ mod tests {
         let check = |out: &[u8], expect: Option<Vec<Moved<'_>>>| {
             assert_eq!(read_ranges(out, "n1", &[part(0, 3), part(9, 14)]), expect);
         };
-        let whole = b"Welcome\nn1 20 7\na\n\xffn1 20 7\nn1 enn1 end\nbye";
-        check(whole, Some(vec![((20, 7), b"a\n\xff"), ((20, 7), b"n1 en")]));
-        check(b"n1 20 7\nabcn1 20 7\nabcden1 end", None);
-        check(b"n1 20 7\nabcn1 20 7\nabcdn1 end\n", None);
-        check(b"n1 20 7\nabc", None);
-        check(b"n1 20 7\nab", None);
-        check(b"n1 x 7\nabcn1 20 7\nabcden1 end\n", None);
+        let seen = Seen { size: 20, stamp: [7, 8, 9] };
+        let whole = b"Welcome\nn1 20 7 8 9\na\n\xffn1 20 7 8 9\nn1 enn1 end\nbye";
+        check(whole, Some(vec![(seen, b"a\n\xff"), (seen, b"n1 en")]));
+        check(b"n1 20 7 8 9\nabcn1 20 7 8 9\nabcden1 end", None);
+        check(b"n1 20 7 8 9\nabcn1 20 7 8 9\nabcdn1 end\n", None);
+        check(b"n1 20 7 8 9\nabc", None);
+        check(b"n1 20 7 8 9\nab", None);
+        check(b"n1 x 7 8 9\nabcn1 20 7 8 9\nabcden1 end\n", None);
         check(b"", None);
     }
 }

@@ -12,7 +12,7 @@ use fs_err as fs;
 use super::error::{CheckpointError, Damage};
 use super::index::Index;
 use super::ranges::Part;
-use super::remote::{Remote, RemoteFile, Survey};
+use super::remote::{Remote, RemoteFile, Seen, Survey};
 use super::transfer::Counter;
 use super::{Checkpoint, Progress, Shard, Stop};
 
@@ -160,12 +160,12 @@ fn check_index_length(place: &str, length: u64) -> Result<(), CheckpointError> {
         return Ok(());
     }
     let what = Damage::Json(format!("{length} bytes are more than an index has"));
-    Err(CheckpointError::Damaged { place: place.to_owned(), what })
+    Err(CheckpointError::Damaged { place: place.to_owned(), what: Box::new(what) })
 }
 
 fn parse_index(place: &str, bytes: &[u8]) -> Result<Index, CheckpointError> {
     let parsed = std::str::from_utf8(bytes).map_err(|error| Damage::Json(error.to_string())).and_then(Index::parse);
-    parsed.map_err(|what| CheckpointError::Damaged { place: place.to_owned(), what })
+    parsed.map_err(|what| CheckpointError::Damaged { place: place.to_owned(), what: Box::new(what) })
 }
 
 /// The checkpoint at an absolute path of a host.
@@ -178,13 +178,13 @@ pub(super) fn open_host(
     let counter = Counter::default();
     let host = remote.name().to_owned();
     let called = |path: &str| format!("{host}:{path}");
-    let file = |path: String, (size, changed): (u64, i64)| RemoteFile { host: host.clone(), path, size, changed };
+    let file = |path: String, Seen { size, stamp }: Seen| RemoteFile { host: host.clone(), path, size, stamp };
     let folder = path.trim_end_matches('/');
     let within = |name: &str| format!("{folder}/{name}");
     let found = match remote.survey(path, &counter, stop)? {
         Survey::Folder(found) => found,
-        Survey::File(size, changed) => {
-            let files = vec![file(path.to_owned(), (size, changed))];
+        Survey::File(seen) => {
+            let files = vec![file(path.to_owned(), seen)];
             return single_on_host(remote, called(path), files, None, counter, stop);
         }
     };
@@ -209,16 +209,16 @@ pub(super) fn open_host(
 
 fn shards_on_host(
     index: &Index,
-    found: &BTreeMap<String, (u64, i64)>,
+    found: &BTreeMap<String, Seen>,
     host: &str,
     folder: &str,
 ) -> (Vec<RemoteFile>, Vec<Shard>) {
     let one = |name: &String| {
         let (path, seen) = (format!("{folder}/{name}"), found.get(name).copied());
         let shard =
-            Shard { label: format!("{host}:{path}"), length: seen.map(|(size, _)| size), header: OnceLock::new() };
-        let (size, changed) = seen.unwrap_or_default();
-        (RemoteFile { host: host.to_owned(), path, size, changed }, shard)
+            Shard { label: format!("{host}:{path}"), length: seen.map(|seen| seen.size), header: OnceLock::new() };
+        let Seen { size, stamp } = seen.unwrap_or_default();
+        (RemoteFile { host: host.to_owned(), path, size, stamp }, shard)
     };
     index.shards().iter().map(one).unzip()
 }

@@ -34,7 +34,7 @@ impl Counter {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn from_cache(&self, bytes: u64) {
+    pub(super) fn taken(&self, bytes: u64) {
         self.cached.fetch_add(bytes, Ordering::Relaxed);
     }
 
