@@ -62,6 +62,11 @@ impl Paths {
     }
 }
 
+/// The folder of ranges of checkpoints that were fetched from hosts, as XDG rules say; `None` without a home folder.
+pub fn checkpoint_cache() -> Option<PathBuf> {
+    Xdg::new().ok().map(|xdg| xdg.cache_dir().join("patchbench/checkpoints"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 pub mod candidate;
 pub mod checkpoint;
 pub mod config;
+pub mod dump;
 pub mod figure;
 pub mod format;
 pub mod judge;

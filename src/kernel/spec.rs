@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::{self, Candidate};
-use crate::kernel::checkpoint::Checkpoint;
+use crate::kernel::checkpoint::{Checkpoint, open_place};
 use crate::kernel::config::ModelConfig;
 use crate::kernel::judge;
 use crate::kernel::mhc;
@@ -46,7 +46,7 @@ pub struct Request<'a> {
     pub spec: &'a str,
     /// Device, such as `cpu`.
     pub device: &'a str,
-    /// A folder or a file; `None` is the lab's checkpoint.
+    /// A folder, a file, one on a host (`ssh:HOST:/FOLDER`), or made up (`synthetic:flash`); `None` is the lab's.
     pub checkpoint: Option<&'a Path>,
     /// A file with more candidates; `None` leaves it at the built-in ones.
     pub candidates: Option<&'a Path>,
@@ -72,7 +72,7 @@ pub fn run(
     check_device(request.device)?;
     let candidates = candidates(spec, request.candidates)?;
     let doer = Doer { candidates: &candidates, progress, cancelled };
-    let inputs = Inputs::of(request.checkpoint)?;
+    let inputs = Inputs::of(request.checkpoint, &doer)?;
     let report = match spec.name {
         mhc::SPEC => mhc_mix(&inputs, &doer)?,
         "indexer" => doer.measure(&Indexer, &cases(&inputs, indexer::synthetic, Some(indexer::lab))?)?,
@@ -122,7 +122,7 @@ fn cases<C>(
     match (inputs, lab) {
         (Inputs::Lab { model, .. }, Some(lab)) => Ok(lab(model, &long_ids()?)),
         (Inputs::Lab { .. }, None) => Ok(synthetic(&ModelConfig::flash(), SEED)),
-        (Inputs::Synthetic(config), _) => Ok(synthetic(config, SEED)),
+        (Inputs::Synthetic(config) | Inputs::Real { config, .. }, _) => Ok(synthetic(config, SEED)),
     }
 }
 
@@ -153,27 +153,40 @@ const SEED: u64 = 1;
 enum Inputs {
     /// A checkpoint of the lab model.
     Lab { model: Box<Model>, place: String },
+    /// A checkpoint of DeepSeek-V4.
+    Real { checkpoint: Box<Checkpoint>, config: Box<ModelConfig> },
     /// Made up, with the sizes of a model.
-    Synthetic(ModelConfig),
+    Synthetic(Box<ModelConfig>),
 }
 
 impl Inputs {
-    fn of(checkpoint: Option<&Path>) -> Result<Self, Failure> {
-        let named = checkpoint.and_then(Path::to_str).and_then(|place| place.strip_prefix("synthetic:"));
-        match named {
-            Some("flash") => return Ok(Self::Synthetic(ModelConfig::flash())),
-            Some("pro") => return Ok(Self::Synthetic(ModelConfig::pro())),
+    fn of(place: Option<&Path>, doer: &Doer<'_>) -> Result<Self, Failure> {
+        let Some(place) = place else { return Self::of_lab(&Checkpoint::lab()?) };
+        let Some(place) = place.to_str() else {
+            return Err(Failure::new(format!("`{}` is no text", place.display())).hint("rename the folder"));
+        };
+        match place.strip_prefix("synthetic:") {
+            Some("flash") => return Ok(Self::Synthetic(Box::new(ModelConfig::flash()))),
+            Some("pro") => return Ok(Self::Synthetic(Box::new(ModelConfig::pro()))),
             Some(other) => {
                 return Err(Failure::new(format!("there are no sizes of a model `{other}`"))
                     .hint("it is `synthetic:flash` or `synthetic:pro`"));
             }
             None => {}
         }
-        let checkpoint = match checkpoint {
-            Some(path) => Checkpoint::open(path)?,
-            None => Checkpoint::lab()?,
-        };
-        Ok(Self::Lab { model: Box::new(Model::load(&checkpoint)?), place: checkpoint.place().to_owned() })
+        let checkpoint = open_place(place, doer.progress, doer.cancelled)?;
+        if checkpoint.totals().hc_tensors == 0 {
+            return Self::of_lab(&checkpoint);
+        }
+        let config = checkpoint.config(doer.cancelled)?.ok_or_else(|| {
+            Failure::new(format!("`{place}` has no config.json"))
+                .hint("copy it beside the checkpoint: it has the sizes")
+        })?;
+        Ok(Self::Real { checkpoint: Box::new(checkpoint), config: Box::new(config) })
+    }
+
+    fn of_lab(checkpoint: &Checkpoint) -> Result<Self, Failure> {
+        Ok(Self::Lab { model: Box::new(Model::load(checkpoint)?), place: checkpoint.place().to_owned() })
     }
 }
 

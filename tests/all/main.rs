@@ -4,6 +4,7 @@
 
 mod artefacts;
 mod changes_host;
+mod checkpoint;
 mod cli;
 mod common;
 mod containers;

@@ -1,5 +1,6 @@
 //! Hosts over a real sshd: the truth of a server from afar, and every way in which a link can fail.
 
+mod checkpoint;
 mod imports;
 mod reports;
 mod served;
@@ -33,6 +34,7 @@ fn patchbench(root: &Path, sshd: Option<&Sshd>, args: &[&str]) -> Command {
     let mut command = Command::new(program());
     command.args(args).env("PATCHBENCH_SESSIONS", root.join("sessions"));
     command.env("XDG_STATE_HOME", root.join("state")).env("XDG_CONFIG_HOME", root.join("config"));
+    command.env("XDG_CACHE_HOME", root.join("cache"));
     if let Some(sshd) = sshd {
         command.env("PATCHBENCH_SSH_CONFIG", sshd.client_config());
     }

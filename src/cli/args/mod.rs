@@ -353,8 +353,8 @@ pub struct MicroArgs {
     /// Device: `cpu`, `cuda:N` or `all`
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub device: String,
-    /// Folder of a checkpoint; the lab's when not given
-    #[arg(long, value_name = "DIR")]
+    /// Checkpoint: a folder, a file, or `ssh:HOST:/FOLDER`; the lab's when not given
+    #[arg(long, value_name = "PLACE")]
     pub checkpoint: Option<PathBuf>,
     /// TOML file with more candidates: `[[candidate]]` with spec, name, and what is rounded where
     #[arg(long, value_name = "FILE")]

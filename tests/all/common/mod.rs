@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "without the terminal not everything is used")]
 
+pub mod sparse;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
