@@ -10,13 +10,15 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::{self, Candidate};
-use crate::kernel::checkpoint::{Checkpoint, open_place};
 use crate::kernel::config::ModelConfig;
+use crate::kernel::inputs::{self, CheckpointSites, Inputs, cases};
 use crate::kernel::judge;
 use crate::kernel::mhc;
 use crate::kernel::microtest::{Cases, Microtest, SpecInfo};
 use crate::kernel::oracle::model::{Model, SITES};
 use crate::kernel::report::MicroReport;
+use crate::kernel::sites::synthetic::Synthetic;
+use crate::kernel::sites::{Activations, Sites, swept};
 use crate::kernel::specs::compressor::{self, CompressorTest};
 use crate::kernel::specs::decode_attention::{self, DecodeAttention};
 use crate::kernel::specs::indexer::{self, Indexer};
@@ -72,7 +74,7 @@ pub fn run(
     check_device(request.device)?;
     let candidates = candidates(spec, request.candidates)?;
     let doer = Doer { candidates: &candidates, progress, cancelled };
-    let inputs = Inputs::of(request.checkpoint, &doer)?;
+    let inputs = Inputs::of(request.checkpoint, progress, cancelled)?;
     let report = match spec.name {
         mhc::SPEC => mhc_mix(&inputs, &doer)?,
         "indexer" => doer.measure(&Indexer, &cases(&inputs, indexer::synthetic, Some(indexer::lab))?)?,
@@ -113,28 +115,40 @@ impl Doer<'_> {
     }
 }
 
-/// The cases of a spec with these inputs; one without a part in the lab model has Flash sizes there.
-fn cases<C>(
-    inputs: &Inputs,
-    synthetic: fn(&ModelConfig, u64) -> Cases<C>,
-    lab: Option<fn(&Model, &[u16]) -> Cases<C>>,
-) -> Result<Cases<C>, Failure> {
-    match (inputs, lab) {
-        (Inputs::Lab { model, .. }, Some(lab)) => Ok(lab(model, &long_ids()?)),
-        (Inputs::Lab { .. }, None) => Ok(synthetic(&ModelConfig::flash(), SEED)),
-        (Inputs::Synthetic(config) | Inputs::Real { config, .. }, _) => Ok(synthetic(config, SEED)),
+fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
+    match inputs {
+        Inputs::Lab { model, place } => mhc_mix_of_lab(model, place, doer),
+        Inputs::Synthetic(config) => {
+            let made = synthetic_sites(config);
+            let says = made.says();
+            real_size(&made, &made, says, doer)
+        }
+        Inputs::Real { checkpoint, config } => {
+            let weights = CheckpointSites::fetch(checkpoint, config, doer.progress, doer.cancelled)?;
+            let made = synthetic_sites(config);
+            let says = format!("weights of {}; streams and sublayer outputs: {}", checkpoint.summary(), made.says());
+            real_size(&weights, &made, says, doer)
+        }
     }
 }
 
-/// The golden prompt three times over, so that the lab model's indexer has keys to leave out.
-fn long_ids() -> Result<Vec<u16>, Failure> {
-    Ok(mhc::golden_ids()?.repeat(3))
+/// Two sites a layer of this width, and activations for 256 tokens.
+fn synthetic_sites(config: &ModelConfig) -> Synthetic {
+    Synthetic::new(2 * config.num_hidden_layers, config.hidden_size, 256, inputs::SEED)
 }
 
-fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
-    let Inputs::Lab { model, place } = inputs else {
-        return Err(Failure::new("`mhc-mix` needs the weights of a checkpoint").hint("leave `--checkpoint` out"));
-    };
+fn real_size(
+    sites: &dyn Sites,
+    activations: &dyn Activations,
+    provenance: String,
+    doer: &Doer<'_>,
+) -> Result<MicroReport, Failure> {
+    let ticker = Ticker::new(swept::PHASES * sites.count() as u64, doer.progress, doer.cancelled);
+    let tick = |phase: &str| ticker.tick(phase).map_err(stopped);
+    swept::run(sites, activations, provenance, doer.candidates, swept::Extent::default(), &tick)
+}
+
+fn mhc_mix_of_lab(model: &Model, place: &str, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
     let ids = mhc::golden_ids()?;
     let good: Vec<Candidate> = doer.candidates.iter().filter(|c| c.fault.is_none()).cloned().collect();
     let total = sweep::ticks(SITES, doer.candidates) + SITES as u64 + mhc::chain::ticks(good.len());
@@ -144,50 +158,6 @@ fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
     let cases = mhc::cases(model, &reference, place);
     let swept = sweep::sweep(&mhc::MhcMix, &cases, doer.candidates, &ticker).map_err(stopped)?;
     Ok(judge::report(&mhc::INFO, &cases, &swept, Some(&through)))
-}
-
-/// Seed of synthetic inputs.
-const SEED: u64 = 1;
-
-/// Where the inputs come from.
-enum Inputs {
-    /// A checkpoint of the lab model.
-    Lab { model: Box<Model>, place: String },
-    /// A checkpoint of DeepSeek-V4.
-    Real { checkpoint: Box<Checkpoint>, config: Box<ModelConfig> },
-    /// Made up, with the sizes of a model.
-    Synthetic(Box<ModelConfig>),
-}
-
-impl Inputs {
-    fn of(place: Option<&Path>, doer: &Doer<'_>) -> Result<Self, Failure> {
-        let Some(place) = place else { return Self::of_lab(&Checkpoint::lab()?) };
-        let Some(place) = place.to_str() else {
-            return Err(Failure::new(format!("`{}` is no text", place.display())).hint("rename the folder"));
-        };
-        match place.strip_prefix("synthetic:") {
-            Some("flash") => return Ok(Self::Synthetic(Box::new(ModelConfig::flash()))),
-            Some("pro") => return Ok(Self::Synthetic(Box::new(ModelConfig::pro()))),
-            Some(other) => {
-                return Err(Failure::new(format!("there are no sizes of a model `{other}`"))
-                    .hint("it is `synthetic:flash` or `synthetic:pro`"));
-            }
-            None => {}
-        }
-        let checkpoint = open_place(place, doer.progress, doer.cancelled)?;
-        if checkpoint.totals().hc_tensors == 0 {
-            return Self::of_lab(&checkpoint);
-        }
-        let config = checkpoint.config(doer.cancelled)?.ok_or_else(|| {
-            Failure::new(format!("`{place}` has no config.json"))
-                .hint("copy it beside the checkpoint: it has the sizes")
-        })?;
-        Ok(Self::Real { checkpoint: Box::new(checkpoint), config: Box::new(config) })
-    }
-
-    fn of_lab(checkpoint: &Checkpoint) -> Result<Self, Failure> {
-        Ok(Self::Lab { model: Box::new(Model::load(checkpoint)?), place: checkpoint.place().to_owned() })
-    }
 }
 
 fn stopped(Cancelled: Cancelled) -> Failure {

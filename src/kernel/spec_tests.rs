@@ -115,7 +115,7 @@ fn twins_are_caught_within_bf16_too_and_a_misplaced_eps_cannot_be() {
         .map(|twin| Candidate { fault: twin.fault.clone(), name: twin.name.clone(), ..bf16.clone() })
         .collect();
     let doer = Doer { candidates: &noisy, progress: &|_, _, _| {}, cancelled: &|| false };
-    let report = mhc_mix(&Inputs::of(None, &doer).unwrap(), &doer).unwrap();
+    let report = mhc_mix(&Inputs::of(None, &|_, _, _| {}, &|| false).unwrap(), &doer).unwrap();
     for control in report.controls {
         assert_eq!(control.caught, control.name != "eps-misplaced", "{}", control.says);
     }

@@ -194,7 +194,7 @@ pub fn sweep<M: Microtest>(
 }
 
 /// The rounding points of a candidate, each alone: point, what is done, and the candidate with it.
-fn pieces(candidate: &Candidate) -> Vec<(String, String, Candidate)> {
+pub(super) fn pieces(candidate: &Candidate) -> Vec<(String, String, Candidate)> {
     let exact = Storage::default();
     let mut pieces: Vec<_> = candidate
         .round
@@ -345,7 +345,7 @@ fn heat(name: &str, labels: &[String], pairs: &[(&Outcome, &Outcome)]) -> Heat {
     Heat { candidate: name.into(), lines: labels.to_vec(), column: "row".into(), columns, values }
 }
 
-fn three_digits(value: f64) -> f64 {
+pub(super) fn three_digits(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
