@@ -10,7 +10,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use patchbench::kernel::checkpoint::Checkpoint;
+use patchbench::kernel::checkpoint::{Checkpoint, open_place_over};
+use patchbench::remote::host::Hosts;
 
 #[path = "../tests/all/common/sparse.rs"]
 mod sparse;
@@ -73,4 +74,29 @@ fn hyper_connections(bencher: divan::Bencher<'_, '_>) {
         checkpoint.fetch(&written.names(), &|_, _, _| {}, &|| false).unwrap();
         written.hc.iter().map(|t| checkpoint.tensor(&t.name, &t.shape).unwrap().values.len()).sum::<usize>()
     });
+}
+
+/// The same over the shell texts that read a host, run by this machine's own `sh`, with an empty cache.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn hyper_connections_of_a_host(bencher: divan::Bencher<'_, '_>) {
+    let folder = tempfile::tempdir().unwrap();
+    let written = sparse::write_flash(folder.path());
+    bencher.with_inputs(|| tempfile::tempdir().unwrap()).bench_local_refs(|cache| through_sh(&folder, cache, &written));
+}
+
+/// The same once more: everything is in the cache.
+#[divan::bench(sample_count = 5, sample_size = 1)]
+fn hyper_connections_of_the_cache(bencher: divan::Bencher<'_, '_>) {
+    let (folder, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let written = sparse::write_flash(folder.path());
+    through_sh(&folder, &cache, &written);
+    bencher.bench_local(|| through_sh(&folder, &cache, &written));
+}
+
+fn through_sh(folder: &tempfile::TempDir, cache: &tempfile::TempDir, written: &sparse::Sparse) -> usize {
+    let place = format!("ssh:local:{}", folder.path().display());
+    let cache = Some(cache.path().to_owned());
+    let checkpoint = open_place_over(&place, &Hosts::default(), cache, &|_, _, _| {}, &|| false).unwrap();
+    checkpoint.fetch(&written.names(), &|_, _, _| {}, &|| false).unwrap();
+    written.hc.iter().map(|t| checkpoint.tensor(&t.name, &t.shape).unwrap().values.len()).sum()
 }
