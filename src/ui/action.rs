@@ -5,7 +5,7 @@
 
 mod patches;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::case::{Case, Patch};
 use crate::engine::command::{Command, EndState, RecallPlan};
@@ -21,7 +21,7 @@ use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
 use crate::ui::pane::PaneId;
-use crate::ui::pane::kernels::view::{Act, Shown};
+use crate::ui::pane::kernels::view::{Act, Shown, names};
 use crate::ui::pane::patch_order::{Grouping, Order};
 use crate::ui::theme::Theme;
 
@@ -602,6 +602,11 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
                 levels.map(|l| format!("{}={l}", p.id)).collect::<Vec<_>>()
             })
             .collect(),
+        ("view", 0) => Shown::ALL.map(|view| view.name().to_owned()).to_vec(),
+        ("candidate" | "hide", 0) => {
+            let names = context.state.micro.iter().flat_map(|r| names(r)).map(str::to_owned);
+            names.collect::<BTreeSet<_>>().into_iter().collect()
+        }
         ("isolate", _) => patches().collect(),
         ("split-patch", 0) => context.derived.imported.keys().cloned().collect(),
         ("gate", 0) => patches().collect(),

@@ -5,6 +5,7 @@
 pub mod files;
 mod text;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -63,10 +64,7 @@ pub fn answer(state: &State, skip: usize, targets: &[files::Target], session: Op
         Err(failure) => Some(failure),
     };
     let mut text = text(&report, style);
-    for path in &report.files {
-        text.push_str(if path == &report.files[0] { "\n\nwritten: " } else { "\n         " });
-        text.push_str(path);
-    }
+    text.push_str(&written_words(&report.files));
     let status = if failed.is_some() { Status::World } else { status };
     let answer = Answer::new(&report, status, text).kept_in(session).diagnostics(state.diagnostics.iter().cloned());
     match failed {
@@ -74,6 +72,23 @@ pub fn answer(state: &State, skip: usize, targets: &[files::Target], session: Op
         Some(failure) => answer.error(ErrorCode::Io, failure.message, failure.hint),
         None => answer,
     }
+}
+
+/// Which files were written; many of one folder are counted.
+fn written_words(files: &[String]) -> String {
+    let mut folders: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for file in files {
+        folders.entry(file.rsplit_once('/').map_or(".", |(folder, _)| folder)).or_default().push(file);
+    }
+    let mut out = String::new();
+    for (folder, files) in folders {
+        let many = format!("{} files in {folder}", files.len());
+        for line in if files.len() > 4 { vec![many.as_str()] } else { files } {
+            out.push_str(if out.is_empty() { "\n\nwritten: " } else { "\n         " });
+            out.push_str(line);
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -99,9 +114,20 @@ mod tests {
     }
 
     #[test]
+    fn many_files_of_a_folder_are_counted() {
+        let check = |files: &[&str], expect: &str| {
+            assert_eq!(written_words(&files.iter().map(|f| (*f).to_owned()).collect::<Vec<_>>()), expect);
+        };
+        check(&[], "");
+        check(&["a.svg", "b.csv"], "\n\nwritten: a.svg\n         b.csv");
+        check(&["d/1", "d/2", "d/3", "d/4", "d/5", "/x.csv"], "\n\nwritten: /x.csv\n         5 files in d");
+    }
+
+    #[test]
     fn a_value_that_is_no_number_is_a_string_in_json_and_the_worst_in_text() {
         let report = micro_report(&fixture::full_state(), 0);
         assert_eq!(serde_json::to_value(&report).unwrap()["reports"][0]["curves"][0]["rel_l2"][1], "NaN");
-        insta::assert_snapshot!(text(&report, Style::PLAIN), @"");
+        let text = text(&report, Style::PLAIN);
+        assert!(text.contains("\nbf16           NaN      NaN  2.00e-3          -    1/2   2\n"), "{text}");
     }
 }

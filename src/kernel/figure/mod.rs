@@ -93,7 +93,7 @@ pub fn report_notes(report: &MicroReport) -> Vec<String> {
     let mut notes: Vec<String> = missed.collect();
     notes.extend(report.verdicts.iter().map(verdict_line));
     if let Some(verdict) = report.verdicts.first() {
-        notes.push(format!("does not show: {}", verdict.does_not_show));
+        notes.push(verdict.does_not_show.clone());
     }
     notes.push(format!("{}; {}", report.shape, report.provenance));
     notes.retain(|n| !n.trim_matches([' ', ';']).is_empty());

@@ -23,7 +23,7 @@ fn an_svg_is_well_formed_and_says_what_the_picture_says() {
         "1e-3",
         "layer 0 attention",
         "points not drawn: 1 not finite",
-        "does not show:",
+        "it does not show what",
         "exactly zero",
         "weights of the lab",
     ];
