@@ -108,7 +108,8 @@ fn verdict(candidate: &str, class: ErrorClass, says: &str) -> CandidateVerdict {
         candidate: candidate.into(),
         class,
         says: says.into(),
-        does_not_show: "it does not show what lengths beyond this prompt do, nor how the kernel addresses memory".into(),
+        does_not_show: "it does not show what lengths beyond this prompt do, nor how the kernel addresses memory"
+            .into(),
     }
 }
 
