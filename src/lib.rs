@@ -19,6 +19,7 @@ pub mod paths;
 pub mod recall;
 pub mod redact;
 pub mod remote;
+pub mod report;
 pub mod serving;
 pub mod session;
 pub mod stats;

@@ -166,7 +166,7 @@ mod tests {
         check(&demo::answer(&state, "incident", dir, style));
         check(&truth::answer(&state, None, style));
         check(&recall::answer(&state, 0, Some(dir), style));
-        check(&micro::answer(&state, 0, Some(dir), style));
+        check(&micro::answer(&state, 0, &[], Some(dir), style));
         check(&changes::answer(fixture::noon(), fixture::asked(), style));
         check(&patches::answer(&state, Some(dir), style));
         check(&Answer::new(&session::session_show_report(&state), Status::Done, ""));
@@ -184,7 +184,7 @@ mod tests {
         check(&isolate::answer(&state, Some(dir), style));
         check(&truth::answer(&state, None, style));
         check(&recall::answer(&state, 0, Some(dir), style));
-        check(&micro::answer(&state, 0, Some(dir), style));
+        check(&micro::answer(&state, 0, &[], Some(dir), style));
         check(&patches::answer(&state, None, style));
         check(&Answer::new(&session::session_show_report(&state), Status::Done, ""));
     }

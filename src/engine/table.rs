@@ -174,6 +174,18 @@ pub const TABLE: &[Entry] = &[
         &["B"],
         "in patches: group rows by tier, by what switches them, by file, or not",
     ),
+    in_list(
+        "view",
+        &["[per-site|compounded|single-injection|histogram|heat|tables]"],
+        &["w"],
+        "in kernels: the next view of the microtest, or the named one",
+    ),
+    in_list("candidate", &["[NAME]"], &["a"], "in kernels: choose the next candidate, or the named one"),
+    in_list("hide", &["[NAME]"], &["x"], "in kernels: hide the chosen or the named candidate, or show it again"),
+    list("show-all", &["X"], "in kernels: show all candidates"),
+    list("closer", &["+", "="], "in kernels: show half as many points, around the cursor"),
+    list("wider", &["-"], "in kernels: show twice as many points"),
+    list("overlay", &["O"], "in kernels: lay other devices and earlier runs over the curves, or take them away"),
     list("scope", &["v"], "in recall: count the trials of the running boots, or all of them"),
 ];
 

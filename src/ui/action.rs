@@ -5,7 +5,7 @@
 
 mod patches;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::case::{Case, Patch};
 use crate::engine::command::{Command, EndState, RecallPlan};
@@ -21,6 +21,7 @@ use crate::recall::trial::ProbeForm;
 use crate::ui::derived::{Derived, level_of};
 use crate::ui::layout::solve::Direction;
 use crate::ui::pane::PaneId;
+use crate::ui::pane::kernels::view::{Act, Shown, names};
 use crate::ui::pane::patch_order::{Grouping, Order};
 use crate::ui::theme::Theme;
 
@@ -96,6 +97,8 @@ pub enum Screen {
     Copy,
     /// Change what the matrix counts.
     Scope,
+    /// Change what is shown of a microtest.
+    Kernels(Act),
     /// Show the patches in this order, or the next one.
     Sort(Option<Order>),
     /// Group the patches by this, or by the next.
@@ -253,6 +256,13 @@ fn screen(name: &str, rest: &str) -> Result<Option<Screen>, Failure> {
         "scope" => Screen::Scope,
         "sort" => Screen::Sort(chosen(rest, "order", &Order::ALL.map(Order::name), Order::parse)?),
         "group" => Screen::Group(chosen(rest, "grouping", &Grouping::ALL.map(Grouping::name), Grouping::parse)?),
+        "view" => Screen::Kernels(Act::Show(chosen(rest, "view", &Shown::ALL.map(Shown::name), Shown::parse)?)),
+        "candidate" => Screen::Kernels(Act::Choose(named(rest))),
+        "hide" => Screen::Kernels(Act::Hide(named(rest))),
+        "show-all" => Screen::Kernels(Act::ShowAll),
+        "closer" => Screen::Kernels(Act::Zoom { closer: true }),
+        "wider" => Screen::Kernels(Act::Zoom { closer: false }),
+        "overlay" => Screen::Kernels(Act::LayOver),
         "unfold" => Screen::Unfold,
         "note" if rest.is_empty() => Screen::AskNote,
         "snapshot" if rest.is_empty() => Screen::AskSnapshot,
@@ -268,6 +278,10 @@ fn chosen<T>(word: &str, what: &str, known: &[&str], parse: fn(&str) -> Option<T
     let unknown =
         || Failure::new(format!("there is no {what} `{word}`")).hint(format!("it is one of {}", known.join(", ")));
     parse(word).map(Some).ok_or_else(unknown)
+}
+
+fn named(word: &str) -> Option<String> {
+    (!word.is_empty()).then(|| word.to_owned())
 }
 
 fn split_word(text: &str) -> (&str, &str) {
@@ -588,6 +602,11 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
                 levels.map(|l| format!("{}={l}", p.id)).collect::<Vec<_>>()
             })
             .collect(),
+        ("view", 0) => Shown::ALL.map(|view| view.name().to_owned()).to_vec(),
+        ("candidate" | "hide", 0) => {
+            let names = context.state.micro.iter().flat_map(|r| names(r)).map(str::to_owned);
+            names.collect::<BTreeSet<_>>().into_iter().collect()
+        }
         ("isolate", _) => patches().collect(),
         ("split-patch", 0) => context.derived.imported.keys().cloned().collect(),
         ("gate", 0) => patches().collect(),

@@ -228,6 +228,48 @@ fn a_mistyped_command_with_arguments_is_named() {
 }
 
 #[test]
+fn a_figure_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let user = User::new();
+    let refused = |line: &str, message: &str| {
+        let value = check_json(&user, line, 2, "error");
+        assert_eq!(value["error"]["message"], message, "{line}");
+    };
+    refused("micro norm --figure x.pdf", "a figure ends in `.svg` or `.png`, which `x.pdf` does not");
+    refused("micro norm router --figure x.svg", "`x.svg` holds one microtest, and 2 are asked for");
+    refused("micro norm --csv no/x.csv", "`no/x.csv` cannot be written: its folder does not exist");
+    let left = fs_err::read_dir(user.home.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+    assert!(left.into_iter().all(|name| name.starts_with('.')), "only the user's own folders are there");
+}
+
+#[test]
+fn a_microtest_is_drawn_and_written_from_the_same_numbers() {
+    let user = User::new();
+    let line = "micro quantise --figure one.png --figure all --csv points.csv";
+    let output = user.run(&format!("{line} --json"));
+    let value = json(&output);
+    assert_valid(&user, &value);
+    let files: Vec<&str> = value["files"].as_array().unwrap().iter().map(|f| f.as_str().unwrap()).collect();
+    assert!(files.len() > 8 && files[0] == "one.png", "{files:?}");
+    for file in &files {
+        let bytes = fs_err::read(user.home.path().join(file)).unwrap();
+        let good = match file.rsplit('.').next() {
+            Some("png") => bytes.starts_with(b"\x89PNG"),
+            Some("svg") => bytes.starts_with(b"<svg ") && bytes.ends_with(b"</svg>\n"),
+            _ => bytes.starts_with(b"spec,device,"),
+        };
+        assert!(good, "{file}");
+    }
+    let curve = &value["reports"][0]["curves"][0];
+    let first = format!("{:e}", curve["rel_l2"][0].as_f64().unwrap());
+    let text = fs_err::read_to_string(user.home.path().join("points.csv")).unwrap();
+    let candidate = curve["candidate"].as_str().unwrap();
+    let row = text.lines().find(|l| l.contains(&format!(",candidate,{candidate},"))).unwrap();
+    let written: f64 =
+        row.split(',').rfind(|c| c.parse::<f64>().is_ok_and(|v| format!("{v:e}") == first)).unwrap().parse().unwrap();
+    assert_eq!(written, curve["rel_l2"][0].as_f64().unwrap(), "{row}");
+}
+
+#[test]
 fn an_unknown_microtest_is_a_usage_error_that_names_the_known_ones() {
     let user = User::new();
     let value = check_json(&user, "micro nosuch", 2, "error");

@@ -455,12 +455,3 @@ fn remapped_keys_work_and_show_in_the_last_line() {
     let mut app = App::new(s, Arc::new(rich()), now());
     assert_eq!(commands(type_keys(&mut app, "x")), [toggle("mma-decode", None, "on")]);
 }
-
-#[test]
-fn the_cursor_of_a_curve_reads_values() {
-    let mut app = app(rich(), UNICODE);
-    type_keys(&mut app, ":layout kernels<ret>1lll");
-    assert!(screen(&mut app, 120, 40).contains("4 layer 1 mlp"));
-    type_keys(&mut app, "ll");
-    assert!(screen(&mut app, 120, 40).contains("not a number"));
-}

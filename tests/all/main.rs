@@ -11,6 +11,8 @@ mod containers;
 mod decide;
 mod e2e;
 #[cfg(feature = "tui")]
+mod kernels_pane;
+#[cfg(feature = "tui")]
 mod keys;
 mod lab_source;
 mod patches;

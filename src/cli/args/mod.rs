@@ -359,6 +359,13 @@ pub struct MicroArgs {
     /// TOML file with more candidates: `[[candidate]]` with spec, name, and what is rounded where
     #[arg(long, value_name = "FILE")]
     pub candidates: Option<PathBuf>,
+    /// Draw what was measured: FILE.svg or FILE.png holds all of one microtest; DIR gets a file for each picture,
+    /// in both formats. May be given several times
+    #[arg(long, value_name = "FILE|DIR")]
+    pub figure: Vec<PathBuf>,
+    /// Write every point of every curve as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
     /// Keep what was measured as a session; without it, nothing is left behind
     #[arg(long)]
     pub session: bool,

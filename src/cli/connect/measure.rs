@@ -135,6 +135,7 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         return Err(failed.hint(format!("there is {}", known.join(", "))));
     }
     let specs = if args.specs.is_empty() { known.into_iter().map(str::to_owned).collect() } else { args.specs.clone() };
+    let targets = micro::files::targets(&args.figure, args.csv.as_deref(), specs.len())?;
     block_on(async {
         let run = start_kept(context, "micro", SEED, keep(args.session))?;
         let mut handle = run.handle();
@@ -155,7 +156,7 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
             failed.error.code = ErrorCode::NoDevice;
             failed
         })?;
-        Ok(micro::answer(&state, 0, dir.as_deref(), context.style))
+        Ok(micro::answer(&state, 0, &targets, dir.as_deref(), context.style))
     })
 }
 

@@ -295,7 +295,17 @@ fn keys_of(pane: PaneId) -> Vec<(&'static str, &'static str)> {
         PaneId::Recall => {
             vec![("recall", "recall"), ("open", "detail"), ("transcript", "transcript"), ("scope", "scope")]
         }
-        PaneId::Kernels => vec![("micro", "microtest"), ("left", "left"), ("right", "right"), ("open", "detail")],
+        PaneId::Kernels => vec![
+            ("micro", "microtest"),
+            ("left", "left"),
+            ("right", "right"),
+            ("view", "view"),
+            ("closer", "closer"),
+            ("wider", "wider"),
+            ("candidate", "candidate"),
+            ("hide", "hide"),
+            ("open", "detail"),
+        ],
         PaneId::Isolation => vec![("isolate", "isolate"), ("open", "why")],
         PaneId::Timeline => vec![("open", "detail"), ("last", "follow")],
         PaneId::Jobs => vec![("open", "detail"), ("cancel", "cancel")],

@@ -13,6 +13,7 @@ use crate::ui::layer::input::{Input, What};
 use crate::ui::layer::palette::Palette;
 use crate::ui::layer::quit::{Leave, Quit};
 use crate::ui::layout::solve::neighbour;
+use crate::ui::pane::kernels::view::Act;
 use crate::ui::pane::patch_order::Arrangement;
 use crate::ui::pane::{self, PaneId};
 use crate::ui::widget::list::Filter;
@@ -117,6 +118,7 @@ impl App {
                 let st = self.panes.entry(PaneId::Recall).or_default();
                 st.scope_all = !st.scope_all;
             }
+            Screen::Kernels(act) => self.kernels(act),
             Screen::Sort(order) => self.arrange(|by| by.order = order.unwrap_or_else(|| by.order.next())),
             Screen::Group(grouping) => self.arrange(|by| by.grouping = grouping.unwrap_or_else(|| by.grouping.next())),
             Screen::Ask { title, lead, suggestion } => {
@@ -197,6 +199,20 @@ impl App {
         let mut st = self.panes.remove(&PaneId::Kernels).unwrap_or_default();
         let last = pane::kernels::points(&self.view(), &st).saturating_sub(1);
         st.cursor = st.cursor.saturating_add_signed(by).min(last);
+        self.panes.insert(PaneId::Kernels, st);
+    }
+
+    /// Changes what is shown of the selected microtest.
+    fn kernels(&mut self, act: Act) {
+        if self.focus != PaneId::Kernels {
+            self.say("this changes what the kernels show", Some("`:focus kernels` goes there".into()));
+            return;
+        }
+        let mut st = self.panes.remove(&PaneId::Kernels).unwrap_or_default();
+        match pane::kernels::act(&self.view(), &mut st, act) {
+            Ok(said) => self.say(&said, None),
+            Err(why) => self.fail(Failure::new(why)),
+        }
         self.panes.insert(PaneId::Kernels, st);
     }
 

@@ -47,7 +47,9 @@ impl Help {
 /// Whether an action of lists does something in this pane.
 fn works_in(entry: &Entry, pane: PaneId) -> bool {
     match entry.name {
-        "left" | "right" => pane == PaneId::Kernels,
+        "left" | "right" | "view" | "candidate" | "hide" | "show-all" | "closer" | "wider" | "overlay" => {
+            pane == PaneId::Kernels
+        }
         "scope" | "transcript" => pane == PaneId::Recall,
         "sort" | "group" | "merge-patches" | "split-patch" | "phases" | "gate" | "patch-note" => {
             pane == PaneId::Patches

@@ -111,8 +111,8 @@ impl PaneId {
                  with the first wrong character marked."
             }
             Self::Kernels => {
-                "Relative error of each candidate at each site against the fp64 oracle, on a log scale, beside the \
-                 floor that rounding makes anyway."
+                "Relative error of each candidate at each point against the fp64 oracle, on a log scale, over the dotted \
+                 band that right arithmetics make anyway; further views are a histogram, a heat map and tables."
             }
             Self::Isolation => "The symptom, the arms tried so far, and the verdicts with what they rest on.",
             Self::Timeline => "Every event of the session, in the order of the journal.",
@@ -161,8 +161,10 @@ impl View<'_> {
 pub struct PaneState {
     /// Selection, filter, marks.
     pub list: ListView,
-    /// The site under the cursor of the curves.
+    /// The point under the cursor of the curves.
     pub cursor: usize,
+    /// What is shown of a microtest.
+    pub kernels: kernels::view::Settings,
     /// Count all trials, not only those of the running boots.
     pub scope_all: bool,
     /// In which order the patches stand.

@@ -11,6 +11,16 @@ pub fn progress(share: f64, cells: usize, ascii: bool) -> String {
     (0..cells).map(|i| if i < full { on } else { off }).collect()
 }
 
+/// The filled part alone of a bar of at most `cells` cells; a share that is not zero has at least a thin one.
+pub fn filled(share: f64, cells: usize, ascii: bool) -> String {
+    let share = if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.0 };
+    let full = (share * cells as f64).round() as usize;
+    match (full, share > 0.0) {
+        (0, true) => if ascii { "|" } else { "▏" }.to_owned(),
+        _ => if ascii { "#" } else { "█" }.repeat(full),
+    }
+}
+
 /// The last `cells` samples, each as the height of one character, from 0 to `top`.
 ///
 /// A sample that is no number is a blank: unknown is not zero.
@@ -42,6 +52,14 @@ mod tests {
         assert_eq!(progress(1.0, 4, true), "####");
         assert_eq!(progress(f64::NAN, 2, true), "..");
         assert_eq!(progress(7.0, 2, false), "██");
+    }
+
+    #[test]
+    fn a_bar_of_a_little_is_thin_and_of_nothing_is_not_there() {
+        assert_eq!(filled(0.0, 4, false), "");
+        assert_eq!(filled(1e-6, 4, false), "▏");
+        assert_eq!(filled(0.5, 4, true), "##");
+        assert_eq!(filled(1.0, 3, false), "███");
     }
 
     #[test]

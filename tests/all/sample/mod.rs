@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "without the terminal not everything is used")]
 
+pub mod micro;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -22,7 +24,6 @@ use patchbench::engine::state::{
 };
 use patchbench::isolate::plan::Search;
 use patchbench::isolate::verdict::{ArmCount, Finding, Subject, SubjectKind, Symptom, Verdict};
-use patchbench::kernel::report::{CandidateVerdict, Control, Curve, CurveMode, Decisions, ErrorClass, MicroReport};
 use patchbench::recall::trial::{FailKind, Outcome, ProbeForm, Trial, TrialKey};
 use patchbench::truth::{Claim, Known, Row, RowKind, RowStatus, ServerStatus, TargetTruth};
 use patchbench::ui::app::{App, Mode, Setup};
@@ -39,7 +40,7 @@ pub fn now() -> Timestamp {
     "2026-03-01T14:20:00Z".parse().unwrap()
 }
 
-fn ago(seconds: i64) -> Timestamp {
+pub fn ago(seconds: i64) -> Timestamp {
     now().checked_sub(seconds.seconds()).unwrap()
 }
 
@@ -339,68 +340,6 @@ fn trials() -> Vec<TrialEntry> {
     out
 }
 
-fn micro() -> Arc<MicroReport> {
-    let sites = 12;
-    let labels: Vec<String> =
-        (0..sites).map(|i| format!("layer {} {}", i / 2, if i % 2 == 0 { "attention" } else { "mlp" })).collect();
-    let curve = |candidate: &str, mode: CurveMode, base: f64, growth: f64| Curve {
-        candidate: candidate.into(),
-        mode,
-        labels: labels.clone(),
-        rel_l2: (0..sites).map(|i| base * growth.powi(i) * (1.0 + 0.3 * f64::from(i % 3))).collect(),
-        ..Curve::default()
-    };
-    let mut broken = curve("bf16", CurveMode::Compounded, 2.0e-3, 1.25);
-    broken.rel_l2[5] = f64::NAN;
-    Arc::new(MicroReport {
-        spec: "mhc-mix".into(),
-        device: "cpu".into(),
-        at: ago(300),
-        provenance: "weights of the lab checkpoint, activations of 256 tokens of filler".into(),
-        shape: "12 sites, 256 tokens, width 256, 4 streams".into(),
-        curves: vec![
-            curve("bf16", CurveMode::PerSite, 2.0e-3, 1.01),
-            broken,
-            curve("tf32", CurveMode::PerSite, 2.5e-4, 1.01),
-            curve("tf32", CurveMode::Compounded, 2.5e-4, 1.2),
-        ],
-        floor: vec![curve("bf16 stream", CurveMode::Compounded, 1.8e-3, 1.22)],
-        parts: Vec::new(),
-        decisions: vec![Decisions {
-            candidate: "bf16".into(),
-            positions: 256,
-            flips: 2,
-            flips_beyond_floor: 0,
-            widest_flipped: Some(0.01),
-            largest_shift: Some(0.04),
-            expert_choices: 1536,
-            expert_flips: 3,
-        }],
-        controls: vec![Control {
-            name: "transposed".into(),
-            caught: true,
-            says: "error 1.4 at every site".into(),
-            curves: Vec::new(),
-        }],
-        verdicts: vec![
-            CandidateVerdict {
-                candidate: "bf16".into(),
-                class: ErrorClass::AboveFloor,
-                says: "1.1 times the floor at the last site; no routing decision flips in 256 tokens".into(),
-                does_not_show: "what long contexts do to it".into(),
-            },
-            CandidateVerdict {
-                candidate: "tf32".into(),
-                class: ErrorClass::BelowFloor,
-                says: "8 times below the floor at every site".into(),
-                does_not_show: "kernels of other shapes".into(),
-            },
-        ],
-        seconds: 1.9,
-        ..MicroReport::default()
-    })
-}
-
 /// A change of `decode` as the script manager plans it.
 pub fn procedure(id: u64, target: &str) -> Procedure {
     let shell = |script: &str| Action::Shell { script: script.into(), timeout_s: 20.0 };
@@ -535,7 +474,7 @@ pub fn rich() -> State {
         state.boots.insert(BootId(id), boot(id, target, age, level));
     }
     state.trials = trials().into_iter().collect();
-    state.micro.push_back(micro());
+    state.micro.push_back(Arc::new(micro::report()));
     state.search =
         Some(Arc::new(Search { patches: vec!["triton-indexer".into(), "mhc-bf16".into()], ..Search::default() }));
     state.symptom = Some(Symptom { rate: 0.75, lower: 0.55, trials: 24 });
