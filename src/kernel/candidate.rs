@@ -96,12 +96,14 @@ impl Candidate {
     }
 
     /// The same candidate with one rounding point alone, and without its fault. Its choices stay.
+    #[must_use]
     pub fn only(&self, point: &str) -> Self {
         let round = self.round.get_key_value(point).map(|(k, v)| (k.clone(), *v)).into_iter().collect();
         Self { round, accumulate: Accumulate::default(), fault: None, ..self.clone() }
     }
 
     /// The same candidate with its sums alone, and without its fault. Its choices stay.
+    #[must_use]
     pub fn only_sums(&self) -> Self {
         Self { round: BTreeMap::new(), fault: None, ..self.clone() }
     }

@@ -62,11 +62,14 @@ impl Inputs {
     }
 }
 
+/// Makes the cases of a spec out of the lab model's own pass over a prompt.
+type OfLab<C> = fn(&Model, &[u16]) -> Cases<C>;
+
 /// The cases of a spec with these inputs; one without a part in the lab model has Flash sizes there.
 pub(super) fn cases<C>(
     inputs: &Inputs,
     synthetic: fn(&ModelConfig, u64) -> Cases<C>,
-    lab: Option<fn(&Model, &[u16]) -> Cases<C>>,
+    lab: Option<OfLab<C>>,
 ) -> Result<Cases<C>, Failure> {
     match (inputs, lab) {
         (Inputs::Lab { model, .. }, Some(lab)) => Ok(lab(model, &long_ids()?)),

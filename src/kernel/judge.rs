@@ -119,7 +119,7 @@ fn band(part: &str, labels: &[String], swept: &Swept, members: &[&PartErrors]) -
 
 /// What is no number becomes NaN.
 fn numbers(errors: &[PointError]) -> Vec<f64> {
-    errors.iter().map(|e| e.clone().unwrap_or(f64::NAN)).collect()
+    errors.iter().map(|e| e.unwrap_or(f64::NAN)).collect()
 }
 
 fn curve(candidate: &str, mode: CurveMode, labels: &[String], errors: &[PointError], calc_diff: &[f64]) -> Curve {

@@ -607,9 +607,8 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
             let names = context.state.micro.iter().flat_map(|r| names(r)).map(str::to_owned);
             names.collect::<BTreeSet<_>>().into_iter().collect()
         }
-        ("isolate", _) => patches().collect(),
+        ("isolate", _) | ("gate", 0) => patches().collect(),
         ("split-patch", 0) => context.derived.imported.keys().cloned().collect(),
-        ("gate", 0) => patches().collect(),
         ("phases" | "patch-note", 0) => {
             context.derived.ranked.iter().filter(|r| r.kind == Kind::Patch).map(|r| r.id.clone()).collect()
         }

@@ -62,7 +62,7 @@ fn a_gate_that_a_person_says_counts_and_what_the_old_one_proved_is_unknown() {
     let state = after(&before, [Body::Command(gate_edit("triton-indexer", OTHER_GATE))]);
     let gate = |state: &State| state.case.as_ref().unwrap().patch("triton-indexer").unwrap().gate.clone();
     assert_eq!(gate(&state).switch(), Some("OTHER"));
-    let boot = state.boots.values().last().unwrap();
+    let boot = state.boots.values().next_back().unwrap();
     assert!(!boot.proof.levels.contains_key("triton-indexer") && boot.proof.levels.contains_key("mhc-bf16"));
     assert!(boot.proof.unverified["triton-indexer"].contains("its gate was changed by"));
     // The same file again leaves the edit; one that says something else is the newer word.

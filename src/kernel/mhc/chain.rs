@@ -82,7 +82,7 @@ pub fn through(
 ) -> Result<Through, Cancelled> {
     let stored = pass(model, reference, &reference.first, Arithmetic::Stored, ticker)?;
     let moved = pass(model, reference, &flip(&reference.first, 1), Arithmetic::Exact, ticker)?;
-    let top = stored.streams.iter().zip(&moved.streams).map(|(a, b)| Ok(a.clone()?.max(b.clone()?)));
+    let top = stored.streams.iter().zip(&moved.streams).map(|(a, b)| Ok((*a)?.max((*b)?)));
     let floor = Whole {
         compounded: top.collect(),
         injected: Vec::new(),
@@ -233,7 +233,7 @@ mod tests {
         let (model, reference) = small();
         let candidate =
             Candidate { round: [("weight".into(), Storage::Element(Rounding::Bf16))].into(), ..Candidate::exact(SPEC) };
-        let whole = run(&model, &reference, &candidate).streams[SITES - 1].clone().unwrap();
+        let whole = run(&model, &reference, &candidate).streams[SITES - 1].unwrap();
         let alone = injected(&model, &reference, &candidate, 5, &quiet()).unwrap().unwrap();
         assert!(alone > 0.0 && alone < whole, "{alone} {whole}");
     }
