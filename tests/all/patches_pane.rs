@@ -261,6 +261,7 @@ fn phases_and_notes_are_typed_for_the_selected_or_the_marked() {
         other => panic!("{other:?}"),
     };
     assert_eq!(gate.switch(), Some("OTHER"));
+    let mut app = self::app(with_import(), UNICODE);
     press(&mut app, "W");
     assert!(screen(&mut app, 120, 40).contains("is switched; as-read takes it back"), "{}", screen(&mut app, 120, 40));
     assert_eq!(asked(&mut app, "{ env = }"), []);

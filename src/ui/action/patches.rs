@@ -163,7 +163,8 @@ fn one(context: &Context<'_>) -> Result<String, Failure> {
         [one] => Ok(one.clone()),
         [] => Err(Failure::new("no patch is selected").hint("go to the patches, or write its id")),
         _ => {
-            Err(Failure::new("several patches are marked, and one is divided at a time").hint("`esc` takes marks away"))
+            Err(Failure::new("several patches are marked, and this is for one at a time")
+                .hint("`esc` takes marks away"))
         }
     }
 }
