@@ -281,8 +281,8 @@ mod tests {
         };
         check("spec = \"y\"", "there is no microtest `y`", "there is `x`");
         check(
-            "spec = \"x\"\nround = { wieght = \"bf16\" }",
-            "`x` has no rounding point `wieght`",
+            "spec = \"x\"\nround = { weights = \"bf16\" }",
+            "`x` has no rounding point `weights`",
             "there is `weight`, `output`",
         );
         check("spec = \"x\"\nchoose = { a = \"b\" }", "`x` has no choice `a`", "there is `scaling`");

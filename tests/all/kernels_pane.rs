@@ -105,7 +105,8 @@ fn the_cursor_reads_values_the_metric_and_the_band() {
         assert!(text.contains(words), "{words} in\n{text}");
     }
     assert!(!text.contains("2.58e-4^"), "{text}");
-    press(&mut app, "wll");
+    press(&mut app, "w");
+    press(&mut app, "ll");
     let text = screen(&mut app, 120, 40);
     assert!(text.contains("NaN^") && text.contains("1 value not drawn"), "{text}");
     assert!(text.contains("bf16 coherent (n^0.97)"), "{text}");

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn bf16_is_halfs_at_every_edge_of_the_dropped_bits() {
+    fn bf16_is_that_of_the_library_at_every_edge_of_the_dropped_bits() {
         for upper in 0..=u16::MAX {
             for lower in [0_u32, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
                 check(f32::from_bits(u32::from(upper) << 16 | lower));
