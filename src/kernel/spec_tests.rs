@@ -62,7 +62,9 @@ fn a_suspicion_from_a_file_is_measured_beside_the_built_in_ones() {
     assert_eq!(report.verdicts.last().unwrap().candidate, "f16-output");
     let taken = run_with(&text.replace("f16-output", "bf16")).unwrap_err();
     assert_eq!(taken.message, "there is a candidate `bf16` of `mhc-mix` already");
-    assert!(run_with(&text.replace("output =", "otput =")).unwrap_err().message.contains("no rounding point `otput`"));
+    assert!(
+        run_with(&text.replace("output =", "outputs =")).unwrap_err().message.contains("no rounding point `outputs`")
+    );
     assert!(candidates(&mhc::INFO, Some(&dir.path().join("none.toml"))).unwrap_err().hint.is_some());
 }
 
