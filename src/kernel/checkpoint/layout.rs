@@ -68,7 +68,7 @@ pub struct HcPart {
 }
 
 impl HcPart {
-    /// Its `fn` [rows, streams times width], `base` [rows] and `scale` [3 or 1], all F32.
+    /// Its `fn` (rows, streams times width), `base` (rows) and `scale` (3 or 1), all F32.
     pub fn tensors(&self, config: &ModelConfig) -> [Described; 3] {
         let streams = config.hc_mult;
         let (rows, scales) = match self.kind {

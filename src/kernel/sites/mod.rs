@@ -2,7 +2,7 @@
 //!
 //! Responsible for measuring candidates of `mhc-mix` on weights that are too large to hold all at
 //! once, one site in memory at a time, fast enough to be run on a whim. The same test on the lab's
-//! model, with its decisions, is [`crate::kernel::specs`]; what the numbers mean is
+//! model, with its decisions, is [`crate::kernel::mhc`]; what the numbers mean is
 //! [`crate::kernel::judge`].
 //!
 //! # What is measured

@@ -1,7 +1,7 @@
 //! The microtest of the compressor: one key out of each window of tokens.
 //!
 //! Responsible for its vocabulary, its inputs as a type and its reference. Not responsible for a
-//! candidate's arithmetic ([`arithmetic`]) nor for where inputs come from ([`inputs`]).
+//! candidate's arithmetic (`arithmetic`) nor for where inputs come from (`inputs`).
 //!
 //! The reference has no rounding point: weights, drawn in f32, and everything after them are exact.
 //! What quantising a key costs is part of `decode-attention` and of `indexer`.

@@ -1,7 +1,7 @@
 //! The microtest of sparse attention while decoding: one query against the keys that it sees.
 //!
 //! Responsible for its vocabulary, its inputs as a type and its reference. Not responsible for a
-//! candidate's arithmetic ([`arithmetic`]) nor for where inputs come from ([`inputs`]).
+//! candidate's arithmetic (`arithmetic`) nor for where inputs come from (`inputs`).
 //!
 //! The reference has the model's own rounding points and no others: for DeepSeek-V4 the query in
 //! bf16 after its norm and rotation, and the latents in their cache, 448 values in fp8 with a power

@@ -1,7 +1,7 @@
 //! The microtest of the sparse indexer: which compressed keys does a query keep.
 //!
 //! Responsible for its vocabulary, its inputs as a type and its reference. Not responsible for a
-//! candidate's arithmetic ([`arithmetic`]) nor for where inputs come from ([`inputs`]).
+//! candidate's arithmetic (`arithmetic`) nor for where inputs come from (`inputs`).
 //!
 //! The reference has the model's own rounding points and no others. For DeepSeek-V4 these are the
 //! queries and keys in fp8, one f32 scale for each token (and head) over 128 values, which is what
