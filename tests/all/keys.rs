@@ -343,6 +343,21 @@ fn refusals_and_failures_are_said() {
 }
 
 #[test]
+fn a_long_command_that_was_refused_pushed_its_reason_off_the_line() {
+    let mut state = rich();
+    let mut app = app(state.clone(), UNICODE);
+    state.seq += 1;
+    state.refusal = Some(Refusal {
+        seq: state.seq,
+        command: "gate mhc-bf16 { flag = \"--mhc-gemm\", levels = { \"off\" = { unset = true }, \"on\" = { set = \"bf16\" } } }".into(),
+        failure: Failure::new("`lab` runs changed"),
+    });
+    app.update_state(Arc::new(state));
+    let text = screen(&mut app, 80, 24);
+    assert!(text.contains("refused `gate mhc-bf16 {") && text.contains("…`: `lab` runs changed"), "{text}");
+}
+
+#[test]
 fn focus_moves_by_number_order_and_place() {
     let mut app = app(rich(), UNICODE);
     screen(&mut app, 120, 40);

@@ -34,11 +34,14 @@ use crate::ui::layout::Layout;
 use crate::ui::layout::solve::Solved;
 use crate::ui::live::LiveRings;
 use crate::ui::pane::{self, PaneId, PaneState, View};
+use crate::ui::text;
 use crate::ui::theme::Look;
 use crate::ui::widget::list::Filter;
 
 /// Jobs shorter than this end without a bell.
 const BELL_AFTER: Duration = Duration::from_secs(10);
+/// Cells of a refused command in the message line: the reason must fit behind it, and the timeline has the whole.
+const SHOWN_OF_COMMAND: usize = 40;
 
 /// What the screen asks of the rest of the program.
 #[derive(Clone, Debug, PartialEq)]
@@ -515,7 +518,11 @@ impl App {
             self.plans_awaited = self.plans_awaited.saturating_sub(1);
             self.leaving = false;
             self.fail(Failure {
-                message: format!("refused `{}`: {}", refusal.command, refusal.failure.message),
+                message: format!(
+                    "refused `{}`: {}",
+                    text::cut(&refusal.command, SHOWN_OF_COMMAND),
+                    refusal.failure.message
+                ),
                 hint: refusal.failure.hint,
             });
         }
