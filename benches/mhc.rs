@@ -17,7 +17,6 @@ use std::process::Command;
 use std::time::Instant;
 
 use patchbench::kernel::candidate::{self, Candidate};
-use patchbench::kernel::mhc::CANDIDATES;
 use patchbench::kernel::sites::alone::{Alone, Inputs, PARTS, alone, products_alone};
 use patchbench::kernel::sites::compounded::compounded;
 use patchbench::kernel::sites::swept::{Extent, INFO, run};
@@ -56,7 +55,7 @@ struct Numpy {
 
 fn main() {
     let rounds = std::env::args().find_map(|a| a.parse().ok()).unwrap_or(3);
-    let all = candidate::parse(CANDIDATES, "the built-in file", &[&INFO]).expect("the built-in file is right");
+    let all = candidate::parse(INFO.candidates, "the built-in file", &[&INFO]).expect("the built-in file is right");
     let good: Vec<Candidate> = all.iter().filter(|c| c.fault.is_none()).cloned().collect();
     let mut peers = None;
     let mut peak = None;

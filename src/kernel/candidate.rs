@@ -258,6 +258,7 @@ mod tests {
         points: &[("weight", ""), ("output", "")],
         choices: &[("scaling", &["topk", "output"])],
         faults: &[("twice", "")],
+        candidates: "",
         does_not_show: "",
     };
 

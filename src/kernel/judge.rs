@@ -94,9 +94,9 @@ pub fn report<C>(spec: &SpecInfo, cases: &Cases<C>, swept: &Swept, through: Opti
         }
         let sets = changed_sets(name, swept, &tried.measured, reach);
         report.verdicts.push(verdict(spec, tried, &report.bands[main], (whole, through), sets.as_ref(), labels));
-        report.spreads.extend(tried.measured.spreads.iter().cloned());
+        report.spreads.extend(tried.spreads.iter().cloned());
         report.causes.extend(causes(tried));
-        report.heats.push(tried.measured.heat.clone());
+        report.heats.push(tried.heat.clone());
         report.sets.extend(sets);
     }
     for twin in &swept.twins {
@@ -227,7 +227,7 @@ fn not_the_function(tried: &Tried, labels: &[String]) -> Option<String> {
         parts.iter().enumerate().filter_map(over).max_by(|a, b| a.0.total_cmp(&b.0))?;
     let at = labels.get(point).map_or("", String::as_str);
     (times > 1.0).then(|| {
-        let ratio = tried.measured.spreads.iter().find(|s| s.part == part).and_then(|s| s.ratio);
+        let ratio = tried.spreads.iter().find(|s| s.part == part).and_then(|s| s.ratio);
         let factor = ratio.map(|r| format!(", nearly all of it the factor {r:.4}")).unwrap_or_default();
         format!(
             "the error of the {part} is {error:.2e} ({at}), where the declared rounding explains {bound:.1e}{factor}"

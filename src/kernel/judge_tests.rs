@@ -2,6 +2,7 @@ use super::*;
 use crate::kernel::candidate::{Candidate, parse};
 use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{KeptRow, KeptSets, Microtest, Outcome, PartValues};
+use crate::kernel::specs::activations;
 use crate::kernel::sweep::{Ticker, sweep};
 
 /// Sums of rows, of which the largest is kept: a kernel that is small enough to know by heart.
@@ -15,6 +16,7 @@ const INFO: SpecInfo = SpecInfo {
     points: &[("weight", ""), ("output", "")],
     choices: &[],
     faults: &[("doubled", ""), ("not-a-number", ""), ("last-row-lost", "")],
+    candidates: "",
     does_not_show: "anything else",
 };
 
@@ -51,7 +53,7 @@ impl Microtest for Sums {
     }
 
     fn flipped(&self, case: &Vec<f64>, seed: u64) -> Vec<f64> {
-        crate::kernel::mhc::site::flip(case, seed)
+        activations::moved(case, &mut activations::dice(seed, 0))
     }
 }
 

@@ -23,6 +23,8 @@ pub struct SpecInfo {
     pub choices: &'static [(&'static str, &'static [&'static str])],
     /// What can be wrong on purpose, and what it means.
     pub faults: &'static [(&'static str, &'static str)],
+    /// Its candidates and known-bad twins as TOML.
+    pub candidates: &'static str,
     /// What its numbers cannot show, in one sentence that goes on from "it does not show".
     pub does_not_show: &'static str,
 }

@@ -84,7 +84,8 @@ pub fn run(
         "compressor" => doer.measure(&CompressorTest, &cases(&inputs, compressor::synthetic, None)?)?,
         "router" => doer.measure(&Router, &cases(&inputs, router::synthetic, Some(router::lab))?)?,
         "norm" => doer.measure(&Norm, &cases(&inputs, norm::synthetic, Some(norm::lab))?)?,
-        _ => doer.measure(&Quantise, &cases(&inputs, quantise::synthetic, None)?)?,
+        "quantise" => doer.measure(&Quantise, &cases(&inputs, quantise::synthetic, None)?)?,
+        other => return Err(Failure::new(format!("microtest `{other}` has no inputs"))),
     };
     let took = begun.elapsed();
     let at = request.now.checked_add(SignedDuration::try_from(took).unwrap_or_default()).unwrap_or(request.now);
@@ -181,13 +182,14 @@ fn find(name: &str) -> Result<&'static SpecInfo, Failure> {
 /// There is no such spec or candidate; the hint names those that there are.
 pub fn check_name(name: &str) -> Result<(), Failure> {
     let (spec, candidate) = name.split_once('/').map_or((name, None), |(spec, of)| (spec, Some(of)));
-    let known = candidates(find(spec)?, None)?;
+    let spec = find(spec)?;
     let Some(candidate) = candidate else { return Ok(()) };
+    let known = candidates(spec, None)?;
     let good: Vec<&str> = known.iter().filter(|c| c.fault.is_none()).map(|c| c.name.as_str()).collect();
     if good.contains(&candidate) {
         return Ok(());
     }
-    Err(Failure::new(format!("microtest `{spec}` has no candidate `{candidate}` of its own"))
+    Err(Failure::new(format!("microtest `{}` has no candidate `{candidate}` of its own", spec.name))
         .hint(format!("there is {}", good.join(", "))))
 }
 
@@ -196,7 +198,7 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
 /// # Errors
 /// The file cannot be read, or a candidate of it is wrong or has a name that is taken.
 fn candidates(spec: &SpecInfo, file: Option<&Path>) -> Result<Vec<Candidate>, Failure> {
-    let mut all = candidate::parse(built_in(spec.name), "the built-in candidates", &[spec])?;
+    let mut all = candidate::parse(spec.candidates, "the built-in candidates", &[spec])?;
     let Some(file) = file else { return Ok(all) };
     let text = fs_err::read_to_string(file)
         .map_err(|e| Failure::new(e.to_string()).hint("give a TOML file with `[[candidate]]` tables"))?;
@@ -209,18 +211,6 @@ fn candidates(spec: &SpecInfo, file: Option<&Path>) -> Result<Vec<Candidate>, Fa
         all.push(candidate);
     }
     Ok(all)
-}
-
-fn built_in(spec: &str) -> &'static str {
-    match spec {
-        mhc::SPEC => mhc::CANDIDATES,
-        "indexer" => indexer::CANDIDATES,
-        "decode-attention" => decode_attention::CANDIDATES,
-        "compressor" => compressor::CANDIDATES,
-        "router" => router::CANDIDATES,
-        "norm" => norm::CANDIDATES,
-        _ => quantise::CANDIDATES,
-    }
 }
 
 fn check_device(device: &str) -> Result<(), Failure> {

@@ -75,10 +75,6 @@ pub struct Measured {
     pub name: String,
     /// Its parts, the main one last.
     pub parts: Vec<PartErrors>,
-    /// How the errors of the elements are spread, by part.
-    pub spreads: Vec<Spread>,
-    /// Errors of the main part by point and row.
-    pub heat: Heat,
     /// What it kept, the rows of all points after one another, without their scores.
     pub kept: Option<KeptSets>,
     /// The largest change of a score that decides; 0 where nothing is kept.
@@ -119,6 +115,10 @@ pub struct Tried {
     pub candidate: Candidate,
     /// What it did.
     pub measured: Measured,
+    /// How the errors of the elements are spread, by part.
+    pub spreads: Vec<Spread>,
+    /// Errors of the main part by point and row.
+    pub heat: Heat,
     /// Its points, each alone.
     pub alone: Vec<Alone>,
 }
@@ -160,8 +160,16 @@ pub fn sweep<M: Microtest>(
             Ok(test.reference(case))
         })
         .collect::<Result<_, Cancelled>>()?;
+    let kept = join_sets(references.iter());
+    let outcomes = |name: &str, outcome: &(dyn Fn(usize) -> Outcome + Sync)| {
+        let points = (0..references.len()).into_par_iter().map(|point| {
+            ticker.tick(name)?;
+            Ok(outcome(point))
+        });
+        points.collect::<Result<Vec<Outcome>, Cancelled>>()
+    };
     let measure = |name: &str, outcome: &(dyn Fn(usize) -> Outcome + Sync)| {
-        measured(name, &cases.labels, &references, outcome, ticker)
+        Ok(compare(name, &pairs(&outcomes(name, outcome)?, &references), kept.as_ref()))
     };
     let run = |candidate: &Candidate, name: &str| measure(name, &|point| test.run(&cases.cases[point], candidate));
     let band = members(test.spec().name)
@@ -185,11 +193,19 @@ pub fn sweep<M: Microtest>(
                 .into_iter()
                 .map(|(point, rounding, piece)| Ok(Alone { measured: run(&piece, &candidate.name)?, point, rounding }))
                 .collect::<Result<Vec<_>, Cancelled>>()?;
-            Ok(Tried { measured: run(candidate, &candidate.name)?, alone, candidate: candidate.clone() })
+            let name = &candidate.name;
+            let outcomes = outcomes(name, &|point| test.run(&cases.cases[point], candidate))?;
+            let pairs = pairs(&outcomes, &references);
+            Ok(Tried {
+                measured: compare(name, &pairs, kept.as_ref()),
+                spreads: spreads(name, &pairs),
+                heat: heat(name, &cases.labels, &pairs),
+                alone,
+                candidate: candidate.clone(),
+            })
         })
         .collect::<Result<Vec<_>, Cancelled>>()?;
     let (twins, candidates) = tried.into_iter().partition(|t| t.candidate.fault.is_some());
-    let kept = join_sets(references.iter());
     Ok(Swept { kept, band, candidates, twins })
 }
 
@@ -218,7 +234,7 @@ enum Vary {
 }
 
 /// A product of few rows is cut along its inner index so that 16 tiles of 16 rows are at work.
-const SPLITS: [(&str, &str, usize); 3] = [
+pub(super) const SPLITS: [(&str, &str, usize); 3] = [
     ("batch-1-to-16", "f32 sums as for 1, 4, 8 or 16 rows: 16 runs", 16),
     ("batch-17", "f32 sums as for 17 rows: 8 runs", 8),
     ("batch-64", "f32 sums as for 64 rows: 4 runs", 4),
@@ -268,58 +284,57 @@ fn stored(reference: &Outcome, rule: Rounding) -> Outcome {
     outcome
 }
 
-/// Runs one arithmetic at all points and compares it with the reference.
-fn measured(
-    name: &str,
-    labels: &[String],
-    references: &[Outcome],
-    outcome: &(dyn Fn(usize) -> Outcome + Sync),
-    ticker: &Ticker<'_>,
-) -> Result<Measured, Cancelled> {
-    let outcomes: Vec<Outcome> = (0..references.len())
-        .into_par_iter()
-        .map(|point| {
-            ticker.tick(name)?;
-            Ok(outcome(point))
-        })
-        .collect::<Result<_, Cancelled>>()?;
-    let pairs: Vec<(&Outcome, &Outcome)> = outcomes.iter().zip(references).collect();
-    Ok(compare(name, labels, &pairs))
+/// What was got at each point beside the reference there.
+type Pairs<'a> = [(&'a Outcome, &'a Outcome)];
+
+fn pairs<'a>(got: &'a [Outcome], references: &'a [Outcome]) -> Vec<(&'a Outcome, &'a Outcome)> {
+    got.iter().zip(references).collect()
 }
 
-/// Compares what was got at each point with the reference there.
-pub fn compare(name: &str, labels: &[String], pairs: &[(&Outcome, &Outcome)]) -> Measured {
-    let count = pairs.first().map_or(0, |(_, reference)| reference.parts.len());
-    let part_of = |part: usize| pairs.iter().map(move |(got, right)| (&got.parts[part], &right.parts[part]));
-    let parts = (0..count)
+/// The values of one part at all points, those of the reference second.
+fn part_of<'a>(pairs: &Pairs<'a>, part: usize) -> impl Iterator<Item = (&'a PartValues, &'a PartValues)> {
+    pairs.iter().map(move |(got, right)| (&got.parts[part], &right.parts[part]))
+}
+
+fn parts_in(pairs: &Pairs<'_>) -> usize {
+    pairs.first().map_or(0, |(_, reference)| reference.parts.len())
+}
+
+/// `reference_kept` is what the reference kept, the rows of all points after one another.
+fn compare(name: &str, pairs: &Pairs<'_>, reference_kept: Option<&KeptSets>) -> Measured {
+    let parts = (0..parts_in(pairs))
         .map(|part| PartErrors {
             name: pairs[0].1.parts[part].name,
-            rel_l2: part_of(part).map(|(got, right)| measure::rel_l2(&got.values, &right.values)).collect(),
-            calc_diff: part_of(part).map(|(got, right)| measure::calc_diff(&got.values, &right.values)).collect(),
+            rel_l2: part_of(pairs, part).map(|(got, right)| measure::rel_l2(&got.values, &right.values)).collect(),
+            calc_diff: part_of(pairs, part)
+                .map(|(got, right)| measure::calc_diff(&got.values, &right.values))
+                .collect(),
         })
         .collect();
-    let spreads = (0..count)
-        .map(|part| {
-            let join =
-                |values: &dyn Fn((&PartValues, &PartValues)) -> Vec<f64>| part_of(part).flat_map(values).collect();
-            let (got, right): (Vec<f64>, Vec<f64>) =
-                (join(&|(got, _)| got.values.clone()), join(&|(_, right)| right.values.clone()));
-            measure::spread(name, pairs[0].1.parts[part].name, &got, &right)
-        })
-        .collect();
-    let (kept, right) = (join_sets(pairs.iter().map(|p| p.0)), join_sets(pairs.iter().map(|p| p.1)));
-    let largest_shift = match (&kept, &right) {
+    let kept = join_sets(pairs.iter().map(|(got, _)| *got));
+    let largest_shift = match (&kept, reference_kept) {
         (Some(got), Some(right)) => measure::largest_shift(got, right),
         _ => 0.0,
     };
-    let kept = kept.map(without_scores);
-    Measured { name: name.into(), parts, spreads, heat: heat(name, labels, pairs), kept, largest_shift }
+    Measured { name: name.into(), parts, kept: kept.map(without_scores), largest_shift }
+}
+
+fn spreads(name: &str, pairs: &Pairs<'_>) -> Vec<Spread> {
+    let spread = |part: usize| {
+        let (mut got, mut right) = (Vec::new(), Vec::new());
+        for (of_got, of_right) in part_of(pairs, part) {
+            got.extend_from_slice(&of_got.values);
+            right.extend_from_slice(&of_right.values);
+        }
+        measure::spread(name, pairs[0].1.parts[part].name, &got, &right)
+    };
+    (0..parts_in(pairs)).map(spread).collect()
 }
 
 /// Columns of a heat map; more rows than these share a column.
 const COLUMNS: usize = 64;
 
-fn heat(name: &str, labels: &[String], pairs: &[(&Outcome, &Outcome)]) -> Heat {
+fn heat(name: &str, labels: &[String], pairs: &Pairs<'_>) -> Heat {
     let rows_of = |values: &PartValues| values.values.len() / values.columns.max(1);
     let mains: Vec<(&PartValues, &PartValues)> =
         pairs.iter().filter_map(|(got, right)| Some((got.parts.last()?, right.parts.last()?))).collect();

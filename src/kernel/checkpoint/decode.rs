@@ -6,10 +6,12 @@
 use half::{bf16, f16};
 use safetensors::Dtype;
 
+use crate::kernel::format::fp8::{decode_e4m3, decode_e5m2};
+use crate::kernel::format::ue8m0;
+
 /// Little-endian values as f64; `None` for a type that is not converted.
 ///
-/// Every float is exact, the 8-bit ones as the OCP tables say: E4M3 has no infinity and NaN at 0x7f and 0xff, E5M2 is as
-/// f16 cut to a byte, E8M0 is 2 to the power of (byte - 127) with NaN at 0xff. Integers are exact up to 2^53, beyond that
+/// Every float is exact; the 8-bit ones are those of [`crate::kernel::format`]. Integers are exact up to 2^53, beyond that
 /// rounded to nearest.
 pub(super) fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
     fn each<const N: usize>(bytes: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
@@ -24,26 +26,11 @@ pub(super) fn decode(dtype: Dtype, bytes: &[u8]) -> Option<Vec<f64>> {
         Dtype::I32 => each(bytes, |b| f64::from(i32::from_le_bytes(b))),
         Dtype::I8 => each(bytes, |b| f64::from(i8::from_le_bytes(b))),
         Dtype::U8 => each(bytes, |[b]| f64::from(b)),
-        Dtype::F8_E4M3 => each(bytes, |[b]| e4m3(b)),
-        Dtype::F8_E5M2 => each(bytes, |[b]| f16::from_bits(u16::from(b) << 8).to_f64()),
-        Dtype::F8_E8M0 => each(bytes, |[b]| e8m0(b)),
+        Dtype::F8_E4M3 => each(bytes, |[b]| f64::from(decode_e4m3(b))),
+        Dtype::F8_E5M2 => each(bytes, |[b]| f64::from(decode_e5m2(b))),
+        Dtype::F8_E8M0 => each(bytes, |[b]| f64::from(ue8m0::decode(b))),
         _ => return None,
     })
-}
-
-/// One sign, four exponent bits with bias 7, three mantissa bits.
-fn e4m3(byte: u8) -> f64 {
-    let (exponent, mantissa) = (i32::from(byte >> 3 & 15), f64::from(byte & 7));
-    let magnitude = match (exponent, byte & 7) {
-        (15, 7) => f64::NAN,
-        (0, _) => mantissa / 8.0 * 2_f64.powi(-6),
-        _ => (1.0 + mantissa / 8.0) * 2_f64.powi(exponent - 7),
-    };
-    if byte < 128 { magnitude } else { -magnitude }
-}
-
-fn e8m0(byte: u8) -> f64 {
-    if byte == 255 { f64::NAN } else { 2_f64.powi(i32::from(byte) - 127) }
 }
 
 #[cfg(test)]
@@ -85,6 +72,7 @@ mod tests {
 
     #[test]
     fn e4m3_ascends_over_all_codes() {
+        let e4m3 = |code: u8| decode(Dtype::F8_E4M3, &[code]).unwrap()[0];
         let values: Vec<f64> = (0..0x7f).map(e4m3).collect();
         assert!(values.is_sorted_by(|a, b| a < b));
         assert!((0..0x7f).all(|code| e4m3(code | 0x80).to_bits() == (-e4m3(code)).to_bits()));

@@ -9,11 +9,12 @@ use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
 use crate::kernel::judge::{FLOOR, Through, Whole};
 use crate::kernel::measure::{Choice, choices, rel_l2};
-use crate::kernel::mhc::site::{coefficients, flip, mixes};
+use crate::kernel::mhc::site::{coefficients, mixes};
 use crate::kernel::oracle::experts::Chosen;
 use crate::kernel::oracle::hyper::{Coefficients, STREAMS};
 use crate::kernel::oracle::model::{Model, SITES, Step, VOCABULARY, WIDTH};
 use crate::kernel::report::Decisions;
+use crate::kernel::specs::activations;
 use crate::kernel::sweep::{Cancelled, PointError, Ticker};
 
 /// The forward pass in f64, with everything that a site is compared with.
@@ -81,7 +82,8 @@ pub fn through(
     ticker: &Ticker<'_>,
 ) -> Result<Through, Cancelled> {
     let stored = pass(model, reference, &reference.first, Arithmetic::Stored, ticker)?;
-    let moved = pass(model, reference, &flip(&reference.first, 1), Arithmetic::Exact, ticker)?;
+    let first = activations::moved(&reference.first, &mut activations::dice(1, 0));
+    let moved = pass(model, reference, &first, Arithmetic::Exact, ticker)?;
     let top = stored.streams.iter().zip(&moved.streams).map(|(a, b)| Ok((*a)?.max((*b)?)));
     let floor = Whole {
         compounded: top.collect(),

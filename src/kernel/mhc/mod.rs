@@ -14,9 +14,6 @@ use crate::kernel::oracle::model::{Model, SITES, WIDTH, site_label};
 
 pub use site::{INFO, MhcMix, SPEC};
 
-/// Its candidates and twins.
-pub const CANDIDATES: &str = include_str!("../../../kernels/candidates/mhc-mix.toml");
-
 /// The lab's golden prompt, as the conversation and its ids.
 const GOLDEN: &str = include_str!("../../../lab/golden.json");
 

@@ -6,15 +6,13 @@
 //! A candidate rounds in the mixing product alone; split, Sinkhorn and combination stay in f64, so
 //! that its curve shows this product and nothing else.
 
-use rand::{Rng as _, SeedableRng as _};
-use rand_pcg::Pcg64;
-
-use crate::kernel::candidate::{Accumulate, Candidate, Order};
-use crate::kernel::format::{Rounding, round_bf16};
-use crate::kernel::matrix::Matrix;
+use crate::kernel::candidate::Candidate;
+use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{Microtest, Outcome, PartValues, SpecInfo};
 use crate::kernel::oracle::hyper::{self, Coefficients, MIXES, STREAMS, Site, combine, site_input, split, transpose};
 use crate::kernel::oracle::{EPS, inverse_rms};
+use crate::kernel::specs::activations::{dice, moved};
+use crate::kernel::specs::product::product;
 
 /// Name of the spec.
 pub const SPEC: &str = "mhc-mix";
@@ -53,6 +51,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("eps-misplaced", "eps is added to the root, not under it"),
         ("one-stream-copied", "the first stream stands in for all four in the product"),
     ],
+    candidates: include_str!("../../../kernels/candidates/mhc-mix.toml"),
     does_not_show: "split, Sinkhorn, combination or the head's mixing in another arithmetic, nor lengths beyond this \
                     prompt, nor a fault in how the kernel addresses memory",
 };
@@ -78,7 +77,7 @@ impl Microtest for MhcMix {
     }
 
     fn flipped(&self, case: &SiteCase, seed: u64) -> SiteCase {
-        SiteCase { streams: flip(&case.streams, seed), ..case.clone() }
+        SiteCase { streams: moved(&case.streams, &mut dice(seed, 0)), ..case.clone() }
     }
 }
 
@@ -94,25 +93,6 @@ fn outcome(case: &SiteCase, mixes: &[[f64; MIXES]], coefficients: &[Coefficients
     Outcome { parts, sets: None }
 }
 
-/// One value in eight moved by one unit in the last place of bf16, up or down.
-///
-/// Values that are no bf16 are rounded first where they are moved; the others stay as they are.
-pub fn flip(values: &[f64], seed: u64) -> Vec<f64> {
-    let mut random = Pcg64::seed_from_u64(seed);
-    let mut moved = |value: f64| {
-        let draw = random.next_u32() % 16;
-        if draw > 1 || value == 0.0 || !value.is_finite() {
-            return value;
-        }
-        let rounded = round_bf16(value as f32);
-        let step = 1 << 16;
-        let bits = if draw == 0 { rounded.to_bits().wrapping_add(step) } else { rounded.to_bits().wrapping_sub(step) };
-        let next = f32::from_bits(bits);
-        if next.is_finite() { f64::from(next) } else { value }
-    };
-    values.iter().map(|v| moved(*v)).collect()
-}
-
 /// The mixes of every token of `streams` (`[tokens, 4 * width]`) by the candidate's arithmetic.
 pub fn mixes(candidate: &Candidate, site: &Site, streams: &[f64]) -> Vec<[f64; MIXES]> {
     let width = site.rows.len() / MIXES;
@@ -124,7 +104,7 @@ pub fn mixes(candidate: &Candidate, site: &Site, streams: &[f64]) -> Vec<[f64; M
             others.chunks_exact_mut(width / STREAMS).for_each(|other| other.copy_from_slice(first));
         }
     }
-    let products = products(candidate.accumulate, &weights, &inputs, width);
+    let products = product(candidate.accumulate, &weights, &inputs, width);
     let products = candidate.at("output").store(&products, MIXES);
     let (products, _) = products.as_chunks::<MIXES>();
     products
@@ -136,23 +116,6 @@ pub fn mixes(candidate: &Candidate, site: &Site, streams: &[f64]) -> Vec<[f64; M
             product.map(|p| p * scale)
         })
         .collect()
-}
-
-/// `[tokens, 24]` products of `weights` `[24, width]` and `inputs` `[tokens, width]`.
-fn products(rule: Accumulate, weights: &[f64], inputs: &[f64], width: usize) -> Vec<f64> {
-    let plain = rule.splits <= 1 && rule.order == Order::Ascending;
-    match rule.dtype {
-        Rounding::Exact if plain => Matrix::pack(weights, MIXES, width).times(inputs),
-        Rounding::F32 if plain => {
-            let narrow = |values: &[f64]| values.iter().map(|v| *v as f32).collect::<Vec<f32>>();
-            let products = Matrix::pack(&narrow(weights), MIXES, width).times(&narrow(inputs));
-            products.into_iter().map(f64::from).collect()
-        }
-        _ => {
-            let rows = inputs.chunks_exact(width);
-            rows.flat_map(|x| weights.chunks_exact(width).map(move |w| rule.dot(w, x))).collect()
-        }
-    }
 }
 
 /// The coefficients that a candidate makes of its mixes.
@@ -179,10 +142,12 @@ fn misplaced_inverse_rms(v: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::candidate;
+    use crate::kernel::candidate::{self, Accumulate, Order};
+    use crate::kernel::format::round_bf16;
+    use crate::kernel::matrix::Matrix;
 
     fn all() -> Vec<Candidate> {
-        candidate::parse(super::super::CANDIDATES, "the built-in file", &[&INFO]).unwrap()
+        candidate::parse(INFO.candidates, "the built-in file", &[&INFO]).unwrap()
     }
 
     fn case() -> SiteCase {
@@ -261,6 +226,7 @@ mod tests {
     #[test]
     fn one_value_in_eight_moves_by_one_unit() {
         let values: Vec<f64> = (0..8000).map(|i| f64::from(round_bf16((i as f32 * 0.37).sin()))).collect();
+        let flip = |values: &[f64], seed| moved(values, &mut dice(seed, 0));
         let got = flip(&values, 7);
         let moved = values.iter().zip(&got).filter(|(a, b)| a != b).count();
         assert!((800..1200).contains(&moved), "{moved}");

@@ -4,7 +4,8 @@
 //! groups tokens: the result does not depend on it.
 
 use crate::kernel::matrix::Matrix;
-use crate::kernel::oracle::sigmoid;
+use crate::kernel::oracle::router::score;
+use crate::kernel::oracle::swiglu::swiglu;
 
 /// Routed experts; the shared one comes after them.
 pub const EXPERTS: usize = 8;
@@ -70,29 +71,19 @@ pub fn run(layer: &Experts, h: &[f64], tokens: usize) -> (Vec<f64>, Vec<Chosen>)
 /// The score is `sqrt(softplus(logit))`; weights are the **unbiased** scores over their sum, times
 /// 1.5. Of equal scores the lower index wins.
 pub fn route(logits: &[f64; EXPERTS], bias: &[f64; EXPERTS]) -> [(usize, f64); ACTIVE] {
-    let scores = logits.map(|x| softplus(x).sqrt());
+    let scores = logits.map(score);
     let mut order: [usize; EXPERTS] = std::array::from_fn(|e| e);
     order.sort_by(|a, b| (scores[*b] + bias[*b]).total_cmp(&(scores[*a] + bias[*a])));
     let sum: f64 = order[..ACTIVE].iter().map(|e| scores[*e]).sum();
     std::array::from_fn(|i| (order[i], scores[order[i]] / sum * SCALING))
 }
 
-/// `ln(1 + e^x)` without overflow.
-fn softplus(x: f64) -> f64 {
-    x.max(0.0) + (-x.abs()).exp().ln_1p()
-}
-
 /// `w2 (silu(min(w1 h, 10)) * clamp(w3 h, -10, 10))` for every row of `h`.
 fn apply(expert: &Expert, h: &[f64]) -> Vec<f64> {
     let mut inner = expert.w1.times(h);
     let up = expert.w3.times(h);
-    inner.iter_mut().zip(up).for_each(|(g, u)| *g = swiglu(*g, u));
+    inner.iter_mut().zip(up).for_each(|(g, u)| *g = swiglu(*g, u, CLAMP));
     expert.w2.times(&inner)
-}
-
-fn swiglu(gate: f64, up: f64) -> f64 {
-    let gate = gate.min(CLAMP);
-    gate * sigmoid(gate) * up.clamp(-CLAMP, CLAMP)
 }
 
 #[cfg(test)]
@@ -105,14 +96,14 @@ mod tests {
 
     #[test]
     fn score_golden_values() {
-        let check = |x: f64, expect: f64| close(softplus(x).sqrt(), expect, 1e-8);
+        let check = |x: f64, expect: f64| close(score(x), expect, 1e-8);
         check(-20.0, 4.539_99e-5);
         check(-2.0, 0.356_269_576);
         check(0.0, 0.832_554_611);
         check(1.0, 1.145_976_303);
         check(2.0, 1.458_399_126);
         check(20.0, 4.472_135_955);
-        assert_eq!(softplus(1e4), 1e4);
+        assert_eq!(crate::kernel::oracle::router::softplus(1e4), 1e4);
     }
 
     #[test]
@@ -139,8 +130,8 @@ mod tests {
 
     #[test]
     fn swiglu_golden_values() {
-        close(swiglu(12.0, -15.0), -99.995_460_21, 1e-8);
-        close(swiglu(-20.0, 3.0), -1.236_69e-7, 1e-12);
-        close(swiglu(1.0, 2.0), 1.462_117_16, 1e-8);
+        close(swiglu(12.0, -15.0, CLAMP), -99.995_460_21, 1e-8);
+        close(swiglu(-20.0, 3.0, CLAMP), -1.236_69e-7, 1e-12);
+        close(swiglu(1.0, 2.0, CLAMP), 1.462_117_16, 1e-8);
     }
 }

@@ -8,12 +8,13 @@ use crate::kernel::mhc::site::{INFO, MhcMix, SiteCase};
 use crate::kernel::microtest::Microtest as _;
 use crate::kernel::oracle::hyper::{self, Site};
 use crate::kernel::sites::group::row;
+use crate::kernel::sites::swept::First;
 use crate::kernel::sites::synthetic::Synthetic;
 
 const WIDTH: usize = 96;
 
 fn all() -> Vec<Candidate> {
-    candidate::parse(crate::kernel::mhc::CANDIDATES, "the built-in file", &[&INFO]).unwrap()
+    candidate::parse(INFO.candidates, "the built-in file", &[&INFO]).unwrap()
 }
 
 fn parsed(text: &str) -> Candidate {
@@ -147,32 +148,15 @@ fn threads_change_no_bit() {
 fn tokens_know_nothing_of_their_batch() {
     // The first 8 of 48 tokens, alone: their heat is the same, bit by bit.
     let few = Synthetic::new(3, WIDTH, 8, 5);
-    let many = Few { inner: inputs(), tokens: 16 };
+    let whole = inputs();
+    let many = First::of(&whole, 16);
     let all = all();
     let run = |activations: &dyn Activations| alone(&few, activations, &all, Inputs::Still, QUIET).unwrap();
-    let (one, two) = (run(&Few { inner: inputs(), tokens: 8 }), run(&many));
+    let (one, two) = (run(&First::of(&whole, 8)), run(&many));
     for (one, two) in one.arithmetics.iter().zip(&two.arithmetics) {
         for (one, two) in one.tokens.iter().zip(&two.tokens) {
             assert_eq!(one[..], two[..8]);
         }
-    }
-}
-
-/// The first tokens of larger inputs.
-struct Few {
-    inner: Synthetic,
-    tokens: usize,
-}
-
-impl Activations for Few {
-    fn tokens(&self) -> usize {
-        self.tokens
-    }
-    fn first(&self, token: usize, streams: &mut [f64]) {
-        self.inner.first(token, streams);
-    }
-    fn output(&self, site: usize, token: usize, channel: usize, mean: &[f64], output: &mut [f64]) {
-        self.inner.output(site, token, channel, mean, output);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::kernel::sites::synthetic::Synthetic;
 const WIDTH: usize = 80;
 
 fn all() -> Vec<Candidate> {
-    let all = candidate::parse(crate::kernel::mhc::CANDIDATES, "the built-in file", &[&INFO]).unwrap();
+    let all = candidate::parse(INFO.candidates, "the built-in file", &[&INFO]).unwrap();
     all.into_iter().filter(|c| c.fault.is_none()).collect()
 }
 

@@ -14,7 +14,7 @@ use crate::kernel::sites::compounded::{Compounded, compounded};
 use crate::kernel::sites::group::GROUP;
 use crate::kernel::sites::sums::PartSums;
 use crate::kernel::sites::{Activations, Sites, site_labels};
-use crate::kernel::sweep::{self, BandMember, Measured, PartErrors, Swept, Tried, pieces, three_digits};
+use crate::kernel::sweep::{self, BandMember, Measured, PartErrors, SPLITS, Swept, Tried, pieces, three_digits};
 
 /// Its vocabulary: that of the test on the lab's model, with one part more.
 pub static INFO: SpecInfo = SpecInfo {
@@ -101,12 +101,11 @@ fn swept(
         alone(sites, &fewer, &orders.each_ref().map(|o| o.2.clone()), Inputs::Still, &|| tick("orders of sums"))?;
 
     let mut band = vec![
-        member("stored", "the reference's own streams, stored in bf16", &stored(&whole), labels),
+        member("stored", "the reference's own streams, stored in bf16", &stored(&whole)),
         member(
             "input-ulp",
             "one activation in eight moved by one unit in the last place of bf16",
             &ArithmeticErrors { parts: causes.moved.clone(), tokens: Vec::new() },
-            labels,
         ),
     ];
     let mut made = causes.arithmetics.into_iter();
@@ -116,24 +115,19 @@ fn swept(
         let alone = alone_in.into_iter().zip(made.by_ref()).map(|((point, rounding, _), errors)| sweep::Alone {
             point,
             rounding,
-            measured: measured(name, &errors, labels),
+            measured: measured(name, &errors),
         });
         let alone = alone.collect();
-        tried.push(Tried { measured: measured(name, &errors, labels), alone, candidate: candidate.clone() });
+        let heat = heat(name, &errors.tokens, labels);
+        let measured = measured(name, &errors);
+        tried.push(Tried { measured, spreads: Vec::new(), heat, alone, candidate: candidate.clone() });
     }
     let orders = orders.iter().map(|(name, says, _)| (*name, *says)).zip(ordered.arithmetics);
     let splits = splits.iter().map(|(name, says, _)| (*name, *says)).zip(made);
-    band.extend(orders.chain(splits).map(|((name, says), errors)| member(name, says, &errors, labels)));
+    band.extend(orders.chain(splits).map(|((name, says), errors)| member(name, says, &errors)));
     let (twins, candidates) = tried.into_iter().partition(|t| t.candidate.fault.is_some());
     Ok(Swept { kept: None, band, candidates, twins })
 }
-
-/// A product of few rows is cut along its inner index so that 16 tiles of 16 rows are at work.
-const SPLITS: [(&str, &str, usize); 3] = [
-    ("batch-1-to-16", "f32 sums as for batches of 1, 4, 8 or 16 tokens: 16 runs", 16),
-    ("batch-17", "f32 sums as for batches of 17 tokens: 8 runs", 8),
-    ("batch-64", "f32 sums as for batches of 64 tokens: 4 runs", 4),
-];
 
 const ORDERS: [(&str, &str, Order); 2] = [
     ("descending", "f32 sums from the last term to the first, of the first tokens", Order::Descending),
@@ -154,24 +148,17 @@ fn stored(whole: &Alone) -> ArithmeticErrors {
     ArithmeticErrors { parts: parts.collect(), tokens: Vec::new() }
 }
 
-fn member(name: &str, says: &str, errors: &ArithmeticErrors, labels: &[String]) -> BandMember {
-    BandMember { says: says.into(), measured: measured(name, errors, labels) }
+fn member(name: &str, says: &str, errors: &ArithmeticErrors) -> BandMember {
+    BandMember { says: says.into(), measured: measured(name, errors) }
 }
 
-fn measured(name: &str, errors: &ArithmeticErrors, labels: &[String]) -> Measured {
+fn measured(name: &str, errors: &ArithmeticErrors) -> Measured {
     let part = |(at, name): (usize, &&'static str)| PartErrors {
         name,
         rel_l2: errors.parts.iter().map(|site| site[at].rel_l2()).collect(),
         calc_diff: errors.parts.iter().map(|site| site[at].calc_diff()).collect(),
     };
-    Measured {
-        name: name.into(),
-        parts: PARTS.iter().enumerate().map(part).collect(),
-        spreads: Vec::new(),
-        heat: heat(name, &errors.tokens, labels),
-        kept: None,
-        largest_shift: 0.0,
-    }
+    Measured { name: name.into(), parts: PARTS.iter().enumerate().map(part).collect(), kept: None, largest_shift: 0.0 }
 }
 
 /// Sites by groups of eight tokens, the greatest error of each.
@@ -199,13 +186,14 @@ fn through(chains: &Compounded) -> Through {
 }
 
 /// The first tokens of larger inputs.
-struct First<'a> {
+pub(super) struct First<'a> {
     inner: &'a dyn Activations,
     tokens: usize,
 }
 
 impl<'a> First<'a> {
-    fn of(inner: &'a dyn Activations, tokens: usize) -> Self {
+    /// At most so many, in whole groups.
+    pub(super) fn of(inner: &'a dyn Activations, tokens: usize) -> Self {
         Self { inner, tokens: tokens.min(inner.tokens()).next_multiple_of(GROUP) }
     }
 }

@@ -6,7 +6,7 @@ use crate::kernel::report::{CurveMode, ErrorClass};
 use crate::kernel::sites::synthetic::Synthetic;
 
 fn all() -> Vec<Candidate> {
-    candidate::parse(crate::kernel::mhc::CANDIDATES, "the built-in file", &[&INFO]).unwrap()
+    candidate::parse(INFO.candidates, "the built-in file", &[&INFO]).unwrap()
 }
 
 fn report(sites: usize, width: usize, tokens: usize) -> MicroReport {

@@ -27,9 +27,6 @@ use crate::kernel::microtest::{Microtest, Outcome, PartValues, SpecInfo};
 use crate::kernel::oracle::compressor::{Compressor, OVERLAPPING};
 use crate::kernel::specs::activations;
 
-/// Candidates and known-bad twins.
-pub const CANDIDATES: &str = include_str!("../../../../kernels/candidates/compressor.toml");
-
 /// Its name, and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
     name: "compressor",
@@ -53,6 +50,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("halves-exchanged", "the window before gives the second half of its inputs and the window itself the first"),
         ("rope-at-window-end", "a key is rotated to the last token of its window"),
     ],
+    candidates: include_str!("../../../../kernels/candidates/compressor.toml"),
     does_not_show: "how the state of unfinished windows is kept between steps, moved between servers or dropped, nor \
                     what quantising the keys adds",
 };

@@ -11,7 +11,7 @@ fn flash() -> &'static Prepared<CompressorTest> {
 }
 
 fn candidates() -> Vec<Candidate> {
-    parse(CANDIDATES, "compressor.toml", &[&INFO]).unwrap()
+    parse(INFO.candidates, "compressor.toml", &[&INFO]).unwrap()
 }
 
 #[test]

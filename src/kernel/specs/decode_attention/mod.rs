@@ -42,9 +42,6 @@ use crate::kernel::oracle::rotary::{Rotary, Turn};
 use crate::kernel::oracle::sparse;
 use crate::kernel::specs::activations;
 
-/// Candidates and known-bad twins.
-pub const CANDIDATES: &str = include_str!("../../../../kernels/candidates/decode-attention.toml");
-
 /// Its name, and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
     name: "decode-attention",
@@ -74,6 +71,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("lse-base-mixed", "splits in base 2 are merged in base e"),
         ("neighbour-scale", "each fp8 block is read with the scale of the next one"),
     ],
+    candidates: include_str!("../../../../kernels/candidates/decode-attention.toml"),
     does_not_show: "the projections around the attention, which keys were chosen, more than 8 of the heads, \
                     or what many such steps make of a text",
 };

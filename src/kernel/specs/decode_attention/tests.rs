@@ -19,7 +19,7 @@ fn of_lab(tokens: usize) -> Prepared<DecodeAttention> {
 }
 
 fn candidates() -> Vec<Candidate> {
-    parse(CANDIDATES, "decode-attention.toml", &[&INFO]).unwrap()
+    parse(INFO.candidates, "decode-attention.toml", &[&INFO]).unwrap()
 }
 
 #[test]

@@ -47,9 +47,6 @@ use crate::kernel::oracle::rotary::{Rotary, Turn};
 use crate::kernel::oracle::{hadamard, indexer};
 use crate::kernel::specs::activations;
 
-/// Candidates and known-bad twins.
-pub const CANDIDATES: &str = include_str!("../../../../kernels/candidates/indexer.toml");
-
 /// Keys in a page of the indexer's cache.
 pub const PAGE: usize = 64;
 
@@ -78,6 +75,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("relu-forgotten", "negative products count"),
         ("last-chunk-only", "only keys of the last chunk of the prefill can be kept"),
     ],
+    candidates: include_str!("../../../../kernels/candidates/indexer.toml"),
     does_not_show: "which keys the attention needed, a fault in how keys get into their pages, or lengths beyond these",
 };
 

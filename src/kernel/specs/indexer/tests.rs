@@ -18,7 +18,7 @@ fn of_lab(tokens: usize) -> Prepared<Indexer> {
 }
 
 fn candidates() -> Vec<Candidate> {
-    parse(CANDIDATES, "indexer.toml", &[&INFO]).unwrap()
+    parse(INFO.candidates, "indexer.toml", &[&INFO]).unwrap()
 }
 
 /// What became of the sets of all cases.

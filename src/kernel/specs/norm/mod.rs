@@ -25,9 +25,6 @@ use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 
 pub use case::{Case, Rows, lab, synthetic};
 
-/// Candidates and known-bad twins.
-pub const CANDIDATES: &str = include_str!("../../../../kernels/candidates/norm.toml");
-
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
     name: "norm",
@@ -50,6 +47,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("weight-forgotten", "the weight is forgotten"),
         ("one-plus-weight", "the weight is taken as a deviation from 1"),
     ],
+    candidates: include_str!("../../../../kernels/candidates/norm.toml"),
     does_not_show: "how a norm that is fused with its neighbours is cut, nor which norm the server calls",
 };
 

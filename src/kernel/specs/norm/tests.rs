@@ -36,8 +36,8 @@ fn without_rounding_it_is_the_reference() {
 
 #[test]
 fn twins_are_far_from_all_good_candidates() {
-    proof::good_ones_are_near_and_twins_far(&Norm, &small(), CANDIDATES, 10.0);
-    proof::good_ones_are_near_and_twins_far(&Norm, &from_lab(), CANDIDATES, 10.0);
+    proof::good_ones_are_near_and_twins_far(&Norm, &small(), INFO.candidates, 10.0);
+    proof::good_ones_are_near_and_twins_far(&Norm, &from_lab(), INFO.candidates, 10.0);
 }
 
 #[test]

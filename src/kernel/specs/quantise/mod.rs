@@ -30,9 +30,6 @@ use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 
 pub use case::{Case, synthetic};
 
-/// Candidates and known-bad twins.
-pub const CANDIDATES: &str = include_str!("../../../../kernels/candidates/quantise.toml");
-
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
     name: "quantise",
@@ -49,6 +46,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("second-scale-forgotten", "the scale of the whole tensor is forgotten"),
         ("grid-transposed", "the scales of square blocks are read down the columns"),
     ],
+    candidates: include_str!("../../../../kernels/candidates/quantise.toml"),
     does_not_show: "whether the server's checkpoint holds these codes, nor how its kernels unpack them",
 };
 

@@ -22,7 +22,7 @@ fn without_rounding_it_is_the_reference() {
 
 #[test]
 fn twins_are_far_from_all_good_candidates() {
-    proof::good_ones_are_near_and_twins_far(&Quantise, &small(), CANDIDATES, 2.0);
+    proof::good_ones_are_near_and_twins_far(&Quantise, &small(), INFO.candidates, 2.0);
 }
 
 #[test]

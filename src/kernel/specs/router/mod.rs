@@ -42,9 +42,6 @@ use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 pub use case::{Case, Layer, Selection, lab, synthetic};
 pub use run::effective_sums;
 
-/// Candidates and known-bad twins.
-pub const CANDIDATES: &str = include_str!("../../../../kernels/candidates/router.toml");
-
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
     name: "router",
@@ -74,6 +71,7 @@ pub static INFO: SpecInfo = SpecInfo {
         ("expert-off-by-one", "the expert after the chosen one is run"),
         ("clamp-forgotten", "the inputs of the gated activation are not bounded"),
     ],
+    candidates: include_str!("../../../../kernels/candidates/router.toml"),
     does_not_show: "what the experts' own arithmetic does, nor whether the server's layers take this path",
 };
 

@@ -18,7 +18,7 @@ fn from_lab() -> Cases<Case> {
 }
 
 fn candidate(name: &str) -> Candidate {
-    let (good, twins) = proof::parsed(&Router, CANDIDATES);
+    let (good, twins) = proof::parsed(&Router, INFO.candidates);
     good.into_iter().chain(twins).find(|c| c.name == name).unwrap()
 }
 
@@ -30,12 +30,12 @@ fn without_rounding_every_variant_is_the_reference() {
 
 #[test]
 fn twins_are_far_from_all_good_candidates_on_synthetic_layers() {
-    proof::good_ones_are_near_and_twins_far(&Router, &small(), CANDIDATES, 5.0);
+    proof::good_ones_are_near_and_twins_far(&Router, &small(), INFO.candidates, 5.0);
 }
 
 #[test]
 fn twins_are_far_from_all_good_candidates_on_the_lab() {
-    proof::good_ones_are_near_and_twins_far(&Router, &from_lab(), CANDIDATES, 5.0);
+    proof::good_ones_are_near_and_twins_far(&Router, &from_lab(), INFO.candidates, 5.0);
 }
 
 #[test]
