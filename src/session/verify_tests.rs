@@ -1,5 +1,6 @@
 use super::*;
 use crate::engine::input::Actor;
+use crate::kernel::report::{Curve, MicroReport};
 use crate::recall::trial::{Outcome, ProbeForm, Trial, TrialKey};
 use crate::session::store;
 
@@ -174,6 +175,25 @@ fn snapshots_of_another_form_are_said_and_stale_ones_fail() {
         &[],
         &["unreadable-snapshot"],
     );
+}
+
+#[test]
+fn a_snapshot_with_a_value_that_is_no_number_is_not_stale() {
+    let root = tempfile::tempdir().unwrap();
+    let curve = Curve { labels: vec!["a".into()], rel_l2: vec![f64::NAN], ..Curve::default() };
+    let report = MicroReport { curves: vec![curve], ..MicroReport::default() };
+    let events = [started(), event(2, Happened::MicroMeasured { report: report.into() })];
+    let dir = session(root.path(), &events, 2);
+    let loaded = decode(&fs::read(journal_path(&dir)).unwrap(), 0, ChainHash::start()).unwrap();
+    let made = snapshot::Snapshot {
+        schema: snapshot::schema_hash(),
+        seq: 2,
+        hash: loaded.hash,
+        offset: loaded.good_bytes,
+        state: replay_to(&loaded.events, 2),
+    };
+    snapshot::write(&dir.join("snapshots"), &made).unwrap();
+    assert_eq!(codes(&dir).0, Vec::<String>::new());
 }
 
 #[test]
