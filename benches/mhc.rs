@@ -100,7 +100,7 @@ fn rust(good: &[Candidate]) -> Least {
 fn sweep(candidates: &[Candidate]) -> impl FnOnce() -> Alone {
     move || {
         let inputs = Synthetic::new(SITES, WIDTH, TOKENS, 1);
-        alone(&inputs, &inputs, candidates, Inputs::Still, &|| Ok(())).expect("synthetic weights are there")
+        alone(&inputs, &inputs, candidates, Inputs::Still, None, &|| Ok(())).expect("synthetic weights are there")
     }
 }
 
@@ -191,7 +191,7 @@ fn others(all: &[Candidate], good: &[Candidate]) {
         println!("with the five twins: {:.2} s", timed(sweep(all)).1);
         let few = Synthetic::new(SITES, WIDTH, 32, 1);
         let (chains, seconds) =
-            timed(|| compounded(&few, &few, good, &|| Ok(())).expect("synthetic weights are there"));
+            timed(|| compounded(&few, &few, good, None, &|| Ok(())).expect("synthetic weights are there"));
         let last = |errors: &[patchbench::kernel::sites::sums::PartSums]| {
             errors.last().and_then(|e| e.rel_l2().ok()).unwrap_or(f64::NAN)
         };
@@ -209,8 +209,8 @@ fn others(all: &[Candidate], good: &[Candidate]) {
         }
         let inputs = Synthetic::new(SITES, WIDTH, TOKENS, 1);
         let says = inputs.says();
-        let (report, seconds) = timed(|| {
-            run(&inputs, &inputs, says, all, Extent::default(), &|_| Ok(())).expect("synthetic weights are there")
+        let ((report, _), seconds) = timed(|| {
+            run(&inputs, &inputs, says, all, Extent::default(), None, &|_| Ok(())).expect("synthetic weights are there")
         });
         println!("the whole report: {seconds:.2} s");
         report.verdicts.iter().for_each(|v| println!("  {:14} {}: {}", v.candidate, v.class.word(), v.says));

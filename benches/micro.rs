@@ -22,7 +22,7 @@ fn main() {
 /// The whole microtest: weights, reference, floor, candidates, twins, verdicts.
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn mhc_mix() {
-    let request = Request { spec: SPEC, device: "cpu", checkpoint: None, candidates: None, now: Timestamp::UNIX_EPOCH };
+    let request = Request { spec: SPEC, device: "cpu", force_device: false, checkpoint: None, candidates: None, now: Timestamp::UNIX_EPOCH };
     divan::black_box(run(&request, &|_, _, _| {}, &|| false).expect("the sweep ends"));
 }
 

@@ -90,8 +90,9 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
             }
         }
         JobSpec::ImportPatches { case, from } => import(&world, case.as_deref(), &from, &context).await,
-        JobSpec::Micro { spec, device, checkpoint, candidates } => {
-            micro(spec, device, [checkpoint, candidates].map(|p| p.map(PathBuf::from)), &context).await
+        JobSpec::Micro { spec, device, force_device, checkpoint, candidates } => {
+            let paths = [checkpoint, candidates].map(|p| p.map(PathBuf::from));
+            micro(spec, device, force_device, paths, &context).await
         }
     }
 }
@@ -190,6 +191,7 @@ async fn import(
 async fn micro(
     spec: String,
     device: String,
+    force_device: bool,
     [checkpoint, candidates]: [Option<PathBuf>; 2],
     context: &JobContext,
 ) -> Result<(), Failure> {
@@ -200,14 +202,26 @@ async fn micro(
         let request = kernel::Request {
             spec: &spec,
             device: &device,
+            force_device,
             checkpoint: checkpoint.as_deref(),
             candidates: candidates.as_deref(),
             now: Timestamp::now(),
         };
         kernel::run(&request, &progress, &cancelled)
     });
-    let report = work.await.map_err(|e| Failure::new(format!("the microtest itself broke: {e}")))??;
-    context.report(JobReport::MicroDone(Arc::new(report))).await.map_err(gone)
+    let reports = work.await.map_err(|e| Failure::new(format!("the microtest itself broke: {e}")))??;
+    let mut failed = Ok(());
+    for report in reports {
+        match report {
+            Ok(report) => context.report(JobReport::MicroDone(Arc::new(report))).await.map_err(gone)?,
+            // One device that fails does not hide what the others found; of several, the first is told last.
+            Err(failure) => {
+                context.log(failure.message.clone());
+                failed = failed.and(Err(failure));
+            }
+        }
+    }
+    failed
 }
 
 /// Follows the load and the log of every target of the case, and reads it anew from time to time, until it

@@ -19,6 +19,8 @@ use crate::cli::table::{Cell, Mark, table};
 #[cfg(feature = "tui")]
 use crate::engine::diagnostic::Diagnostic;
 use crate::kernel::checkpoint::Checkpoint;
+use crate::kernel::cuda::nvrtc::{self, Nvrtc};
+use crate::kernel::cuda::{self, CardInfo, busy};
 use crate::paths::Paths;
 
 /// Free space below which a session may not fit.
@@ -90,14 +92,41 @@ fn look(paths: &Paths) -> Vec<Check> {
         checks.push(program_check(program, purpose, &search));
     }
     checks.push(lab_checkpoint());
-    for (name, says) in [
-        ("gpu", "GPUs are not looked at in this version: microtests run on the CPU"),
-        ("gpu driver", "drivers are not looked at in this version"),
-        ("nvrtc", "the run-time compiler is not looked at in this version"),
-    ] {
-        checks.push(check(name, CheckStatus::NotLookedAt, says, None));
-    }
+    checks.extend(gpus());
     checks
+}
+
+/// Cards, their driver, and the compiler: what is missing keeps microtests from running on cards, and nothing else.
+fn gpus() -> Vec<Check> {
+    let mut checks = match cuda::cards() {
+        Err(failure) => vec![check("gpu", CheckStatus::Warning, failure.message, failure.hint.as_deref())],
+        Ok(cards) => cards.iter().map(gpu).collect(),
+    };
+    let places = nvrtc::places(&|name| std::env::var(name).ok());
+    checks.push(match Nvrtc::load(&places) {
+        Ok(found) => {
+            let (major, minor) = found.version;
+            check("nvrtc", CheckStatus::Ok, format!("{major}.{minor} at `{}`", found.place), None)
+        }
+        Err(failure) => {
+            let says = format!("{}: built-in kernels come as PTX, which the driver compiles", failure.message);
+            check("nvrtc", CheckStatus::Warning, says, failure.hint.as_deref())
+        }
+    });
+    checks
+}
+
+/// One card, and whether somebody else computes on it.
+fn gpu(card: &CardInfo) -> Check {
+    let (device, memory) = (card.device(), busy::gib(card.memory));
+    let capability = card.capability;
+    let says = format!("{device}: {} (sm_{capability}), {memory}, driver {}", card.name, card.driver);
+    match busy::free(card, &busy::ask(card)) {
+        Ok(()) => check("gpu", CheckStatus::Ok, says, None),
+        Err(failure) => {
+            check("gpu", CheckStatus::Warning, format!("{says}; {}", failure.message), failure.hint.as_deref())
+        }
+    }
 }
 
 /// Configuration, theme, layouts and keymap.

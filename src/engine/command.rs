@@ -128,8 +128,11 @@ pub enum Command {
     Micro {
         /// Spec name, such as `mhc-mix`.
         spec: String,
-        /// Device, such as `cpu`.
+        /// Device: `cpu`, `cuda:0`, several with commas between them, or `all` for every card.
         device: String,
+        /// Whether a card is used that somebody else computes on.
+        #[serde(default, skip_serializing_if = "is_false")]
+        force_device: bool,
         /// Where the checkpoint is; `None` is the lab's.
         checkpoint: Option<String>,
         /// File with more candidates.
@@ -325,4 +328,8 @@ fn join(head: &str, tail: Option<&str>) -> String {
         Some(tail) => format!("{head} {tail}"),
         None => head.to_owned(),
     }
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }

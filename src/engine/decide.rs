@@ -120,10 +120,10 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
             turn.start(command.spelling(), Some(command), spec);
         }
-        Command::Micro { spec, device, checkpoint, candidates } => {
-            let (spec, device) = (spec.clone(), device.clone());
+        Command::Micro { spec, device, force_device, checkpoint, candidates } => {
+            let (spec, device, force_device) = (spec.clone(), device.clone(), *force_device);
             let (checkpoint, candidates) = (checkpoint.clone(), candidates.clone());
-            let spec = JobSpec::Micro { spec, device, checkpoint, candidates };
+            let spec = JobSpec::Micro { spec, device, force_device, checkpoint, candidates };
             turn.start(command.spelling(), Some(command), spec);
         }
         Command::Isolate { patches } => {

@@ -86,6 +86,8 @@ pub enum JobSpec {
         spec: String,
         /// Device.
         device: String,
+        /// Whether a card is used that somebody else computes on.
+        force_device: bool,
         /// Where the checkpoint is; `None` is the lab's.
         checkpoint: Option<String>,
         /// File with more candidates.

@@ -96,6 +96,7 @@ pub const TABLE: &[Entry] = &[
     in_list("gate", &["[ID]", "GATE|as-read"], &["W"], "in patches: say how a patch of the case is switched"),
     in_list("patch-note", &["[ID]", "TEXT|none"], &["E"], "in patches: write a note on a patch, or take it back"),
     ui("micro", &["[SPEC]", "[--device DEVICE]"], &["m"], "run a microtest of a kernel's arithmetic"),
+    ui("micro-cards", &["[SPEC]"], &["K"], "run a microtest with real kernels on every card of this machine"),
     change("isolate", &["[PATCH,…]"], &["i"], "find the guilty patch: anchors, single patches, acquittals"),
     ui("stop-isolation", &[], &[], "stop the search; trials and verdicts so far stay"),
     ui("probe", &["[TARGET]"], &["P"], "read what a target, or each, really runs with"),

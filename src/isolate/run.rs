@@ -71,6 +71,7 @@ fn command(view: &View<'_>, run: &Run) -> Option<Command> {
             (!ran || !read).then_some(Command::Probe { target: None })
         }
         Work::Micro { spec } => (!ran).then(|| Command::Micro {
+            force_device: false,
             spec: spec.clone(),
             device: "cpu".into(),
             checkpoint: None,

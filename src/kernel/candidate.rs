@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::procedure::Failure;
 use crate::kernel::format::{Rounding, Storage};
 use crate::kernel::microtest::SpecInfo;
+use crate::kernel::outside::{self, Cuda, ExternalCommand};
 
 /// A chain of rounding points through a kernel, and the order of its sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +37,12 @@ pub struct Candidate {
     /// What is wrong with it on purpose, which makes it a known-bad twin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Kernels on a card that do it; without them it is emulated on the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<Cuda>,
+    /// A command that does it, on this machine or another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<ExternalCommand>,
 }
 
 /// How sums of products are made.
@@ -79,6 +86,11 @@ impl Candidate {
         Self { spec: spec.into(), name: "exact".into(), ..Self::default() }
     }
 
+    /// Whether something outside this program does it.
+    pub fn is_outside(&self) -> bool {
+        self.cuda.is_some() || self.command.is_some()
+    }
+
     /// What is done at a rounding point.
     pub fn at(&self, point: &str) -> Storage {
         self.round.get(point).copied().unwrap_or_default()
@@ -95,17 +107,17 @@ impl Candidate {
         self.fault.as_deref() == Some(fault)
     }
 
-    /// The same candidate with one rounding point alone, and without its fault. Its choices stay.
+    /// The same candidate with one rounding point alone, emulated and without its fault. Its choices stay.
     #[must_use]
     pub fn only(&self, point: &str) -> Self {
         let round = self.round.get_key_value(point).map(|(k, v)| (k.clone(), *v)).into_iter().collect();
-        Self { round, accumulate: Accumulate::default(), fault: None, ..self.clone() }
+        Self { round, accumulate: Accumulate::default(), fault: None, cuda: None, command: None, ..self.clone() }
     }
 
-    /// The same candidate with its sums alone, and without its fault. Its choices stay.
+    /// The same candidate with its sums alone, emulated and without its fault. Its choices stay.
     #[must_use]
     pub fn only_sums(&self) -> Self {
-        Self { round: BTreeMap::new(), fault: None, ..self.clone() }
+        Self { round: BTreeMap::new(), fault: None, cuda: None, command: None, ..self.clone() }
     }
 }
 
@@ -235,6 +247,8 @@ fn check(candidate: &Candidate, specs: &[&SpecInfo]) -> Result<(), Failure> {
     if candidate.accumulate.splits == 0 {
         return refuse("sums cannot be cut into 0 runs".into(), vec!["1"]);
     }
+    outside::check(candidate.cuda.as_ref(), candidate.command.as_ref())
+        .map_err(|f| Failure { message: format!("candidate `{}`: {}", candidate.name, f.message), ..f })?;
     match &candidate.fault {
         Some(fault) if !spec.faults.iter().any(|(name, _)| name == fault) => {
             let faults = spec.faults.iter().map(|(name, _)| *name).collect();

@@ -70,7 +70,7 @@ fn cases() -> Cases<Vec<f64>> {
 
 fn report_of(text: &str) -> MicroReport {
     let candidates = parse(text, "here", &[&INFO]).unwrap();
-    let swept = sweep(&Sums, &cases(), &candidates, &Ticker::new(1, &|_, _, _| {}, &|| false)).unwrap();
+    let swept = sweep(&Sums, &cases(), &candidates, None, &Ticker::new(1, &|_, _, _| {}, &|| false)).unwrap();
     report(&INFO, &cases(), &swept, None)
 }
 
@@ -144,7 +144,7 @@ fn the_floor_is_the_top_of_the_band_and_names_its_members() {
 #[test]
 fn a_compounded_error_and_a_flipped_choice_are_seen() {
     let candidates = parse(&candidate("accumulate = { in = \"f32\" }"), "here", &[&INFO]).unwrap();
-    let swept = sweep(&Sums, &cases(), &candidates, &Ticker::new(1, &|_, _, _| {}, &|| false)).unwrap();
+    let swept = sweep(&Sums, &cases(), &candidates, None, &Ticker::new(1, &|_, _, _| {}, &|| false)).unwrap();
     let with = |compounded: f64, flips_beyond_floor: u64| {
         let decisions = Decisions {
             candidate: "c".into(),
@@ -169,7 +169,7 @@ fn a_compounded_error_and_a_flipped_choice_are_seen() {
 #[test]
 fn a_point_that_is_no_number_compounded_is_broken() {
     let candidates = parse(&candidate("accumulate = { in = \"f32\" }"), "here", &[&INFO]).unwrap();
-    let swept = sweep(&Sums, &cases(), &candidates, &Ticker::new(1, &|_, _, _| {}, &|| false)).unwrap();
+    let swept = sweep(&Sums, &cases(), &candidates, None, &Ticker::new(1, &|_, _, _| {}, &|| false)).unwrap();
     let bad = Whole { compounded: vec![Err(Unfit::AllZero); 4], injected: vec![], decisions: None };
     let through = Through { candidates: vec![bad], floor: Whole::default() };
     let report = report(&INFO, &cases(), &swept, Some(&through));

@@ -5,6 +5,8 @@
 
 use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
+use crate::kernel::task::Task;
+use crate::kernel::tensors::Tensor;
 
 /// A microtest that can be run, with the vocabulary of its candidates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +101,16 @@ pub trait Microtest: Sync {
     /// Whether a fault can show in a case: what a model does not have cannot be wrong in it.
     fn applies(&self, _case: &Self::Case, _candidate: &Candidate) -> bool {
         true
+    }
+
+    /// The case as tensors, for kernels on a card and for commands; `None` where it has no such form.
+    fn task(&self, _case: &Self::Case) -> Option<Task> {
+        None
+    }
+
+    /// What the outputs of that task mean, in its order.
+    fn read(&self, case: &Self::Case, candidate: &Candidate, _outputs: &[Tensor]) -> Outcome {
+        self.run(case, candidate)
     }
 
     /// The same inputs with one activation in eight moved by one unit in the last place of bf16.

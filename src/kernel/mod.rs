@@ -2,7 +2,9 @@
 
 pub mod candidate;
 pub mod checkpoint;
+pub mod command;
 pub mod config;
+pub mod cuda;
 pub mod dump;
 pub mod figure;
 pub mod format;
@@ -13,10 +15,14 @@ pub mod measure;
 pub mod mhc;
 pub mod microtest;
 pub mod oracle;
+pub mod outside;
+mod places;
 pub mod report;
 pub mod sites;
 mod spec;
 pub mod specs;
 pub mod sweep;
+pub mod task;
+pub mod tensors;
 
-pub use spec::{Request, check_name, run, specs};
+pub use spec::{Reports, Request, check_name, run, specs, specs_of};

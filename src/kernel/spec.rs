@@ -10,13 +10,16 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::{self, Candidate};
+use crate::kernel::command;
 use crate::kernel::config::ModelConfig;
+use crate::kernel::cuda::source;
 use crate::kernel::inputs::{self, CheckpointSites, Inputs, cases};
 use crate::kernel::judge;
 use crate::kernel::mhc;
 use crate::kernel::microtest::{Cases, Microtest, SpecInfo};
 use crate::kernel::oracle::model::{Model, SITES};
-use crate::kernel::report::MicroReport;
+use crate::kernel::places::{Device, Place, broke};
+use crate::kernel::report::{KernelRun, MicroReport};
 use crate::kernel::sites::synthetic::Synthetic;
 use crate::kernel::sites::{Activations, Sites, swept};
 use crate::kernel::specs::compressor::{self, CompressorTest};
@@ -25,7 +28,7 @@ use crate::kernel::specs::indexer::{self, Indexer};
 use crate::kernel::specs::norm::{self, Norm};
 use crate::kernel::specs::quantise::{self, Quantise};
 use crate::kernel::specs::router::{self, Router};
-use crate::kernel::sweep::{self, Cancelled, Ticker};
+use crate::kernel::sweep::{self, Ticker};
 
 /// All microtests of this version.
 pub fn specs() -> &'static [&'static SpecInfo] {
@@ -41,13 +44,21 @@ pub fn specs() -> &'static [&'static SpecInfo] {
     &ALL
 }
 
+/// The microtests that a device has something for: cards those with kernels of their own.
+pub fn specs_of(device: &str) -> Vec<&'static str> {
+    let all = specs().iter().map(|s| s.name);
+    if device == "cpu" { all.collect() } else { all.filter(|name| source::of(name).is_some()).collect() }
+}
+
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Name of the microtest.
     pub spec: &'a str,
-    /// Device, such as `cpu`.
+    /// Device: `cpu`, `cuda:0`, several with commas between them, or `all` for every card.
     pub device: &'a str,
+    /// Whether a card is used that somebody else computes on.
+    pub force_device: bool,
     /// A folder, a file, one on a host (`ssh:HOST:/FOLDER`), or made up (`synthetic:flash`); `None` is the lab's.
     pub checkpoint: Option<&'a Path>,
     /// A file with more candidates; `None` leaves it at the built-in ones.
@@ -59,7 +70,10 @@ pub struct Request<'a> {
 /// Told steps done, steps in all and the phase, from several threads.
 type Progress<'a> = dyn Fn(u64, u64, &str) + Sync + 'a;
 
-/// Runs a microtest.
+/// A report of each device, or why there is none.
+pub type Reports = Vec<Result<MicroReport, Failure>>;
+
+/// Runs a microtest on all devices at once.
 ///
 /// # Errors
 /// There is no such spec or device, a candidate is wrong, the checkpoint does not fit, or somebody
@@ -68,14 +82,29 @@ pub fn run(
     request: &Request<'_>,
     progress: &Progress<'_>,
     cancelled: &(dyn Fn() -> bool + Sync),
-) -> Result<MicroReport, Failure> {
+) -> Result<Reports, Failure> {
     let begun = Instant::now();
     let spec = find(request.spec)?;
-    check_device(request.device)?;
-    let candidates = candidates(spec, request.candidates)?;
-    let doer = Doer { candidates: &candidates, progress, cancelled };
+    let device = Device::read(request.device)?;
+    let candidates = candidates(spec, &device, request.candidates)?;
+    if candidates.is_empty() {
+        return Err(Failure::new(format!("`{}` has no kernels of its own", spec.name))
+            .hint("run it with `--device cpu`, or name a source in `--candidates FILE`"));
+    }
+    let mut reports = Vec::new();
+    let mut places = Vec::new();
+    for place in device.open(request.force_device, cancelled)? {
+        match place {
+            Ok(place) => places.push(place),
+            Err(failure) => reports.push(Err(failure)),
+        }
+    }
+    if places.is_empty() {
+        return Ok(reports);
+    }
+    let doer = Doer { candidates: &candidates, places: &places, progress, cancelled };
     let inputs = Inputs::of(request.checkpoint, progress, cancelled)?;
-    let report = match spec.name {
+    let measured = match spec.name {
         mhc::SPEC => mhc_mix(&inputs, &doer)?,
         "indexer" => doer.measure(&Indexer, &cases(&inputs, indexer::synthetic, Some(indexer::lab))?)?,
         "decode-attention" => {
@@ -89,46 +118,88 @@ pub fn run(
     };
     let took = begun.elapsed();
     let at = request.now.checked_add(SignedDuration::try_from(took).unwrap_or_default()).unwrap_or(request.now);
-    Ok(MicroReport { at, device: request.device.into(), seconds: took.as_secs_f64(), ..report })
+    let timed = |report: MicroReport| MicroReport { at, seconds: took.as_secs_f64(), ..report };
+    reports.extend(measured.into_iter().map(|report| report.map(timed)));
+    Ok(reports)
 }
 
 /// What every run needs.
 struct Doer<'a> {
     candidates: &'a [Candidate],
+    places: &'a [Place<'a>],
     progress: &'a Progress<'a>,
     cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Doer<'_> {
-    /// Sweeps and judges; a twin whose fault cannot show in any of these cases is left out, and said.
-    fn measure<M: Microtest>(&self, test: &M, cases: &Cases<M::Case>) -> Result<MicroReport, Failure> {
+    /// Sweeps and judges in every place; a twin whose fault cannot show in any of these cases is left out, and said.
+    fn measure<M: Microtest>(&self, test: &M, cases: &Cases<M::Case>) -> Result<Reports, Failure> {
         let shows = |c: &&Candidate| cases.cases.iter().any(|case| test.applies(case, c));
         let (able, unable): (Vec<&Candidate>, Vec<&Candidate>) = self.candidates.iter().partition(shows);
-        let able: Vec<Candidate> = able.into_iter().cloned().collect();
-        let ticker = Ticker::new(sweep::ticks(cases.cases.len(), &able), self.progress, self.cancelled);
-        let swept = sweep::sweep(test, cases, &able, &ticker).map_err(stopped)?;
-        let mut report = judge::report(test.spec(), cases, &swept, None);
-        if !unable.is_empty() {
-            let names: Vec<&str> = unable.iter().map(|c| c.name.as_str()).collect();
-            report.provenance = format!("{}; cannot show here: {}", report.provenance, names.join(", "));
+        let able: Vec<Candidate> = able.into_iter().filter(|c| self.suits_somewhere(c)).cloned().collect();
+        let ticks = sweep::ticks(cases.cases.len(), &able, self.places.len());
+        let ticker = Ticker::new(ticks, self.progress, self.cancelled);
+        let shared = sweep::shared(test, cases, &able, &ticker)?;
+        Ok(self.in_every_place(|place| {
+            let swept = shared.tried(Some(place), &|c| place.unsuited(c).is_none(), &ticker)?;
+            let mut report = judge::report(test.spec(), cases, &swept, None);
+            if !unable.is_empty() {
+                let names: Vec<&str> = unable.iter().map(|c| c.name.as_str()).collect();
+                report.provenance = format!("{}; cannot show here: {}", report.provenance, names.join(", "));
+            }
+            Ok((report, swept.kernels))
+        }))
+    }
+
+    fn suits_somewhere(&self, candidate: &Candidate) -> bool {
+        self.places.iter().any(|place| place.unsuited(candidate).is_none())
+    }
+
+    /// Does something in all places at once, and signs what comes of it.
+    fn in_every_place(
+        &self,
+        work: impl Fn(&Place<'_>) -> Result<(MicroReport, Vec<KernelRun>), Failure> + Sync,
+    ) -> Reports {
+        let one = |place: &Place<'_>| {
+            let (report, kernels) = work(place)?;
+            let left_out = self.candidates.iter().filter_map(|c| place.unsuited(c)).collect();
+            let commands: Vec<String> = self.candidates.iter().filter_map(command_words).collect();
+            let mut report = place.signed(report, kernels, left_out);
+            if !commands.is_empty() {
+                report.provenance = format!("{}; {}", report.provenance, commands.join("; "));
+            }
+            Ok(report)
+        };
+        // One place needs no thread of its own, and has the runtime of the caller's.
+        if let [only] = self.places {
+            return vec![one(only)];
         }
-        Ok(report)
+        std::thread::scope(|scope| {
+            let running: Vec<_> = self.places.iter().map(|place| scope.spawn(|| one(place))).collect();
+            running.into_iter().map(|place| place.join().unwrap_or_else(|_| Err(broke()))).collect()
+        })
     }
 }
 
-fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
+/// Which command a candidate is.
+fn command_words(candidate: &Candidate) -> Option<String> {
+    let command = candidate.command.as_ref()?;
+    Some(format!("`{}` is `{}`", candidate.name, command::says(command)))
+}
+
+fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<Reports, Failure> {
     match inputs {
         Inputs::Lab { model, place } => mhc_mix_of_lab(model, place, doer),
         Inputs::Synthetic(config) => {
             let made = synthetic_sites(config);
             let says = made.says();
-            real_size(&made, &made, says, doer)
+            Ok(real_size(&made, &made, &says, doer))
         }
         Inputs::Real { checkpoint, config } => {
             let weights = CheckpointSites::fetch(checkpoint, config, doer.progress, doer.cancelled)?;
             let made = synthetic_sites(config);
             let says = format!("weights of {}; streams and sublayer outputs: {}", checkpoint.summary(), made.says());
-            real_size(&weights, &made, says, doer)
+            Ok(real_size(&weights, &made, &says, doer))
         }
     }
 }
@@ -138,31 +209,34 @@ fn synthetic_sites(config: &ModelConfig) -> Synthetic {
     Synthetic::new(2 * config.num_hidden_layers, config.hidden_size, 256, inputs::SEED)
 }
 
-fn real_size(
-    sites: &dyn Sites,
-    activations: &dyn Activations,
-    provenance: String,
-    doer: &Doer<'_>,
-) -> Result<MicroReport, Failure> {
-    let ticker = Ticker::new(swept::PHASES * sites.count() as u64, doer.progress, doer.cancelled);
-    let tick = |phase: &str| ticker.tick(phase).map_err(stopped);
-    swept::run(sites, activations, provenance, doer.candidates, swept::Extent::default(), &tick)
-}
-
-fn mhc_mix_of_lab(model: &Model, place: &str, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
-    let ids = mhc::golden_ids()?;
-    let good: Vec<Candidate> = doer.candidates.iter().filter(|c| c.fault.is_none()).cloned().collect();
-    let total = sweep::ticks(SITES, doer.candidates) + SITES as u64 + mhc::chain::ticks(good.len());
+fn real_size(sites: &dyn Sites, activations: &dyn Activations, provenance: &str, doer: &Doer<'_>) -> Reports {
+    let total = swept::PHASES * (sites.count() * doer.places.len()) as u64;
     let ticker = Ticker::new(total, doer.progress, doer.cancelled);
-    let reference = mhc::chain::reference(model, &ids, &ticker).map_err(stopped)?;
-    let through = mhc::chain::through(model, &reference, &good, &ticker).map_err(stopped)?;
-    let cases = mhc::cases(model, &reference, place);
-    let swept = sweep::sweep(&mhc::MhcMix, &cases, doer.candidates, &ticker).map_err(stopped)?;
-    Ok(judge::report(&mhc::INFO, &cases, &swept, Some(&through)))
+    let tick = |phase: &str| ticker.tick(phase).map_err(Failure::from);
+    doer.in_every_place(|place| {
+        let suited: Vec<Candidate> =
+            doer.candidates.iter().filter(|c| place.unsuited(c).is_none()).cloned().collect();
+        swept::run(sites, activations, provenance.to_owned(), &suited, swept::Extent::default(), Some(place), &tick)
+    })
 }
 
-fn stopped(Cancelled: Cancelled) -> Failure {
-    Failure::new("the microtest was cancelled before it ended")
+fn mhc_mix_of_lab(model: &Model, place: &str, doer: &Doer<'_>) -> Result<Reports, Failure> {
+    let ids = mhc::golden_ids()?;
+    let emulated: Vec<Candidate> =
+        doer.candidates.iter().filter(|c| c.fault.is_none() && !c.is_outside()).cloned().collect();
+    let total = sweep::ticks(SITES, doer.candidates, doer.places.len()) + SITES as u64;
+    let total = total + if emulated.is_empty() { 0 } else { mhc::chain::ticks(emulated.len()) };
+    let ticker = Ticker::new(total, doer.progress, doer.cancelled);
+    let reference = mhc::chain::reference(model, &ids, &ticker)?;
+    let cases = mhc::cases(model, &reference, place);
+    // Passes through the whole model are those of emulated arithmetic: a kernel is judged by its sites.
+    let through = if emulated.is_empty() { None } else { Some(mhc::chain::through(model, &reference, &emulated, &ticker)?) };
+    let able: Vec<Candidate> = doer.candidates.iter().filter(|c| doer.suits_somewhere(c)).cloned().collect();
+    let shared = sweep::shared(&mhc::MhcMix, &cases, &able, &ticker)?;
+    Ok(doer.in_every_place(|place| {
+        let swept = shared.tried(Some(place), &|c| place.unsuited(c).is_none(), &ticker)?;
+        Ok((judge::report(&mhc::INFO, &cases, &swept, through.as_ref()), swept.kernels))
+    }))
 }
 
 /// The microtest of that name.
@@ -184,7 +258,7 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
     let (spec, candidate) = name.split_once('/').map_or((name, None), |(spec, of)| (spec, Some(of)));
     let spec = find(spec)?;
     let Some(candidate) = candidate else { return Ok(()) };
-    let known = candidates(spec, None)?;
+    let known = candidates(spec, &Device::Cpu, None)?;
     let good: Vec<&str> = known.iter().filter(|c| c.fault.is_none()).map(|c| c.name.as_str()).collect();
     if good.contains(&candidate) {
         return Ok(());
@@ -193,17 +267,19 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
         .hint(format!("there is {}", good.join(", "))))
 }
 
-/// The built-in candidates of a spec, then those of the file for it.
+/// The built-in candidates of a spec for a device, then those of the file.
 ///
 /// # Errors
 /// The file cannot be read, or a candidate of it is wrong or has a name that is taken.
-fn candidates(spec: &SpecInfo, file: Option<&Path>) -> Result<Vec<Candidate>, Failure> {
-    let mut all = candidate::parse(spec.candidates, "the built-in candidates", &[spec])?;
+fn candidates(spec: &SpecInfo, device: &Device, file: Option<&Path>) -> Result<Vec<Candidate>, Failure> {
+    let mut all = device.built_in(spec)?;
     let Some(file) = file else { return Ok(all) };
     let text = fs_err::read_to_string(file)
         .map_err(|e| Failure::new(e.to_string()).hint("give a TOML file with `[[candidate]]` tables"))?;
     let more = candidate::parse(&text, &file.display().to_string(), specs())?;
-    for candidate in more.into_iter().filter(|c| c.spec == spec.name) {
+    let beside = file.parent().unwrap_or(Path::new("."));
+    for mut candidate in more.into_iter().filter(|c| c.spec == spec.name && device.takes(c)) {
+        candidate.cuda = candidate.cuda.map(|cuda| cuda.beside(beside));
         if all.iter().any(|c| c.name == candidate.name) {
             return Err(Failure::new(format!("there is a candidate `{}` of `{}` already", candidate.name, spec.name))
                 .hint("give it another name"));
@@ -211,16 +287,6 @@ fn candidates(spec: &SpecInfo, file: Option<&Path>) -> Result<Vec<Candidate>, Fa
         all.push(candidate);
     }
     Ok(all)
-}
-
-fn check_device(device: &str) -> Result<(), Failure> {
-    let gpu = device.strip_prefix("cuda:").is_some_and(|n| n.parse::<u32>().is_ok());
-    match device {
-        "cpu" => Ok(()),
-        "all" => Err(Failure::new("GPUs are not in this version, so `all` is not either").hint("use `cpu`")),
-        _ if gpu => Err(Failure::new(format!("device `{device}` is not in this version")).hint("use `cpu`")),
-        _ => Err(Failure::new(format!("there is no device `{device}`")).hint("use `cpu`")),
-    }
 }
 
 #[cfg(test)]

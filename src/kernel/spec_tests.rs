@@ -5,15 +5,22 @@ use crate::kernel::judge::FLOOR;
 use crate::kernel::report::{CurveMode, ErrorClass};
 
 fn request<'a>(spec: &'a str, device: &'a str, checkpoint: Option<&'a Path>) -> Request<'a> {
-    Request { spec, device, checkpoint, candidates: None, now: Timestamp::UNIX_EPOCH }
+    Request { spec, device, force_device: false, checkpoint, candidates: None, now: Timestamp::UNIX_EPOCH }
 }
 
 fn failure(spec: &str, device: &str, checkpoint: Option<&Path>) -> Failure {
     run(&request(spec, device, checkpoint), &|_, _, _| {}, &|| false).unwrap_err()
 }
 
+/// The one report of a run on one device.
+fn only(reports: Result<Reports, Failure>) -> MicroReport {
+    let mut reports = reports.unwrap();
+    assert_eq!(reports.len(), 1);
+    reports.remove(0).unwrap()
+}
+
 fn lab_report() -> MicroReport {
-    run(&request("mhc-mix", "cpu", None), &|_, _, _| {}, &|| false).unwrap()
+    only(run(&request("mhc-mix", "cpu", None), &|_, _, _| {}, &|| false))
 }
 
 #[test]
@@ -24,10 +31,9 @@ fn what_there_is_not_is_named_with_what_there_is() {
         assert!(failure.hint.unwrap().contains(hint));
     };
     check("nothing", "cpu", "there is no microtest `nothing`", "`mhc-mix`");
-    check("mhc-mix", "cuda:0", "device `cuda:0` is not in this version", "use `cpu`");
-    check("mhc-mix", "tpu", "there is no device `tpu`", "use `cpu`");
-    check("mhc-mix", "cuda:", "there is no device `cuda:`", "use `cpu`");
-    check("mhc-mix", "all", "GPUs are not in this version, so `all` is not either", "use `cpu`");
+    check("mhc-mix", "tpu", "there is no device `tpu`", "`cuda:0`");
+    check("mhc-mix", "cuda:", "there is no device `cuda:`", "`all` for every card");
+    check("compressor", "all", "`compressor` has no kernels of its own", "`--device cpu`");
 }
 
 #[test]
@@ -41,7 +47,7 @@ fn a_checkpoint_that_does_not_fit_fails_with_a_hint() {
 #[test]
 fn a_checkpoint_on_disk_is_measured_and_named() {
     let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab");
-    let report = run(&request("mhc-mix", "cpu", Some(&lab)), &|_, _, _| {}, &|| false).unwrap();
+    let report = only(run(&request("mhc-mix", "cpu", Some(&lab)), &|_, _, _| {}, &|| false));
     assert!(report.provenance.contains(&lab.join("model.safetensors").display().to_string()));
     assert_eq!(report.verdicts.len(), 5);
 }
@@ -54,24 +60,24 @@ fn a_suspicion_from_a_file_is_measured_beside_the_built_in_ones() {
     asked.candidates = Some(&file);
     let run_with = |text: &str| {
         fs_err::write(&file, text).unwrap();
-        candidates(&mhc::INFO, Some(&file))
+        candidates(&mhc::INFO, &Device::Cpu, Some(&file))
     };
     let text = "[[candidate]]\nspec = \"mhc-mix\"\nname = \"f16-output\"\nround = { output = \"f16\" }\n";
     run_with(text).unwrap();
-    let report = run(&asked, &|_, _, _| {}, &|| false).unwrap();
+    let report = only(run(&asked, &|_, _, _| {}, &|| false));
     assert_eq!(report.verdicts.last().unwrap().candidate, "f16-output");
     let taken = run_with(&text.replace("f16-output", "bf16")).unwrap_err();
     assert_eq!(taken.message, "there is a candidate `bf16` of `mhc-mix` already");
     assert!(
         run_with(&text.replace("output =", "outputs =")).unwrap_err().message.contains("no rounding point `outputs`")
     );
-    assert!(candidates(&mhc::INFO, Some(&dir.path().join("none.toml"))).unwrap_err().hint.is_some());
+    assert!(candidates(&mhc::INFO, &Device::Cpu, Some(&dir.path().join("none.toml"))).unwrap_err().hint.is_some());
 }
 
 #[test]
 fn every_built_in_candidate_is_read_and_every_fault_has_its_twin() {
     for spec in specs() {
-        let all = candidates(spec, None).unwrap();
+        let all = candidates(spec, &Device::Cpu, None).unwrap();
         assert!(all.iter().any(|c| c.fault.is_none()), "{}", spec.name);
         for (fault, _) in spec.faults {
             assert!(all.iter().any(|c| c.has_fault(fault)), "{} {fault}", spec.name);
@@ -109,15 +115,17 @@ fn the_lab_report_orders_the_candidates_against_the_floor() {
 
 #[test]
 fn twins_are_caught_within_bf16_too_and_a_misplaced_eps_cannot_be() {
-    let all = candidates(&mhc::INFO, None).unwrap();
+    let all = candidates(&mhc::INFO, &Device::Cpu, None).unwrap();
     let bf16 = all.iter().find(|c| c.name == "bf16").unwrap();
     let noisy: Vec<Candidate> = all
         .iter()
         .filter(|c| c.fault.is_some())
         .map(|twin| Candidate { fault: twin.fault.clone(), name: twin.name.clone(), ..bf16.clone() })
         .collect();
-    let doer = Doer { candidates: &noisy, progress: &|_, _, _| {}, cancelled: &|| false };
-    let report = mhc_mix(&Inputs::of(None, &|_, _, _| {}, &|| false).unwrap(), &doer).unwrap();
+    let places: Vec<Place<'_>> =
+        Device::Cpu.open(false, &|| false).unwrap().into_iter().map(Result::unwrap).collect();
+    let doer = Doer { candidates: &noisy, places: &places, progress: &|_, _, _| {}, cancelled: &|| false };
+    let report = only(mhc_mix(&Inputs::of(None, &|_, _, _| {}, &|| false).unwrap(), &doer));
     for control in report.controls {
         assert_eq!(control.caught, control.name != "eps-misplaced", "{}", control.says);
     }
@@ -137,7 +145,7 @@ fn an_older_report_without_the_newer_fields_still_loads() {
 fn progress_ends_at_its_total_and_the_report_survives_its_own_json() {
     let seen = Mutex::new(Vec::new());
     let note = |done: u64, total: u64, _: &str| seen.lock().unwrap().push((done, total));
-    let report = run(&request("mhc-mix", "cpu", None), &note, &|| false).unwrap();
+    let report = only(run(&request("mhc-mix", "cpu", None), &note, &|| false));
     let seen = seen.into_inner().unwrap();
     assert_eq!(seen.iter().map(|(done, _)| *done).max(), Some(seen[0].1));
     assert_eq!(seen.len() as u64, seen[0].1);
@@ -149,4 +157,32 @@ fn progress_ends_at_its_total_and_the_report_survives_its_own_json() {
 fn a_cancelled_sweep_says_so() {
     let failure = run(&request("mhc-mix", "cpu", None), &|_, _, _| {}, &|| true).unwrap_err();
     assert!(failure.message.contains("cancelled"));
+}
+
+/// Two cards that stand behind the same trait, one of them broken: a single bad card must show, alone.
+#[test]
+fn a_single_bad_card_shows_and_the_other_does_not_suffer() {
+    use crate::kernel::cuda::fake::{FakeCard, Health};
+    let all = candidates(&mhc::INFO, &Device::Cards("all".into()), None).unwrap();
+    let fp32: Vec<Candidate> =
+        all.into_iter().filter(|c| c.name == "fp32" || c.has_fault("one-stream-copied")).collect();
+    assert_eq!(fp32.len(), 2);
+    let model = Model::load(&crate::kernel::checkpoint::Checkpoint::lab().unwrap()).unwrap();
+    let ticker = Ticker::new(1, &|_, _, _| {}, &|| false);
+    let reference = mhc::chain::reference(&model, &mhc::golden_ids().unwrap()[..16], &ticker).unwrap();
+    let cases = mhc::cases(&model, &reference, "the lab");
+    let shared = sweep::shared(&mhc::MhcMix, &cases, &fp32, &ticker).unwrap();
+    let report = |health| {
+        let card = FakeCard { health };
+        let swept = shared.tried(Some(&card), &|_| true, &ticker)?;
+        Ok::<_, Failure>((judge::report(&mhc::INFO, &cases, &swept, None), swept.kernels))
+    };
+    let (well, kernels) = report(Health::Well).unwrap();
+    assert_eq!(well.verdicts[0].class, ErrorClass::BelowFloor, "{}", well.verdicts[0].says);
+    assert!(well.controls[0].caught);
+    assert_eq!((kernels.len(), kernels[0].candidate.as_str()), (1, "fp32"));
+    assert!(well.bands[0].members.iter().any(|m| m.name == "card-16-runs"), "{:?}", well.bands[0].members);
+    let (broken, _) = report(Health::OneBit).unwrap();
+    assert_eq!(broken.verdicts[0].class, ErrorClass::Broken, "{}", broken.verdicts[0].says);
+    assert_eq!(report(Health::Dead).unwrap_err().message, "the fake card does not answer");
 }

@@ -11,11 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
+use crate::engine::procedure::Failure;
 use crate::kernel::candidate::{Accumulate, Candidate, Order};
 use crate::kernel::format::{Rounding, Storage};
 use crate::kernel::measure::{self, Unfit};
 use crate::kernel::microtest::{Cases, KeptRow, KeptSets, Microtest, Outcome, PartValues};
-use crate::kernel::report::{Heat, Row, Spread};
+use crate::kernel::report::{Heat, KernelRun, Row, Spread};
+use crate::kernel::task::{Outside, Task};
 
 /// The error at one point, or why there is none.
 pub type PointError = Result<f64, Unfit>;
@@ -23,6 +25,12 @@ pub type PointError = Result<f64, Unfit>;
 /// Somebody cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
+
+impl From<Cancelled> for Failure {
+    fn from(Cancelled: Cancelled) -> Self {
+        Self::new("the microtest was cancelled before it ended")
+    }
+}
 
 /// Counts points, tells the progress, and asks whether to go on.
 #[expect(missing_debug_implementations, reason = "it holds the caller's functions")]
@@ -134,24 +142,55 @@ pub struct Swept {
     pub candidates: Vec<Tried>,
     /// Known-bad twins in their order.
     pub twins: Vec<Tried>,
+    /// What each kernel of a card did at the largest case.
+    pub kernels: Vec<KernelRun>,
 }
 
-/// How many points a sweep ticks off.
-pub fn ticks(points: usize, candidates: &[Candidate]) -> u64 {
-    let runs: usize = candidates.iter().map(|c| 1 + pieces(c).len()).sum();
-    (points * (1 + BAND + runs)) as u64
+/// What a sweep has of its cases whatever runs the candidates.
+#[expect(missing_debug_implementations, reason = "it holds the caller's references")]
+pub struct Shared<'a, M: Microtest> {
+    test: &'a M,
+    cases: &'a Cases<M::Case>,
+    candidates: &'a [Candidate],
+    references: Vec<Outcome>,
+    kept: Option<KeptSets>,
+    band: Vec<BandMember>,
+    /// Each candidate's points, each alone.
+    alone: Vec<Vec<Alone>>,
+    /// The cases as tensors, if some candidate is run outside.
+    tasks: Vec<Task>,
 }
 
-/// Measures candidates and twins (those with a fault) at all points.
+/// How many points a sweep ticks off when candidates are run in so many places.
+pub fn ticks(points: usize, candidates: &[Candidate], places: usize) -> u64 {
+    let alone: usize = candidates.iter().map(|c| pieces(c).len()).sum();
+    (points * (1 + BAND + alone + places * candidates.len())) as u64
+}
+
+/// Measures candidates and twins (those with a fault) at all points, in this program or by `outside`.
 ///
 /// # Errors
-/// Somebody cancelled.
+/// Somebody cancelled, or what runs outside failed.
 pub fn sweep<M: Microtest>(
     test: &M,
     cases: &Cases<M::Case>,
     candidates: &[Candidate],
+    outside: Option<&dyn Outside>,
     ticker: &Ticker<'_>,
-) -> Result<Swept, Cancelled> {
+) -> Result<Swept, Failure> {
+    shared(test, cases, candidates, ticker)?.tried(outside, &|_| true, ticker)
+}
+
+/// Measures what does not depend on where candidates run: reference, noise band, causes.
+///
+/// # Errors
+/// Somebody cancelled, or a candidate is to be run outside and the test has no form for that.
+pub fn shared<'a, M: Microtest>(
+    test: &'a M,
+    cases: &'a Cases<M::Case>,
+    candidates: &'a [Candidate],
+    ticker: &Ticker<'_>,
+) -> Result<Shared<'a, M>, Failure> {
     let references: Vec<Outcome> = cases
         .cases
         .par_iter()
@@ -161,15 +200,13 @@ pub fn sweep<M: Microtest>(
         })
         .collect::<Result<_, Cancelled>>()?;
     let kept = join_sets(references.iter());
-    let outcomes = |name: &str, outcome: &(dyn Fn(usize) -> Outcome + Sync)| {
+    let measure = |name: &str, outcome: &(dyn Fn(usize) -> Outcome + Sync)| {
         let points = (0..references.len()).into_par_iter().map(|point| {
             ticker.tick(name)?;
             Ok(outcome(point))
         });
-        points.collect::<Result<Vec<Outcome>, Cancelled>>()
-    };
-    let measure = |name: &str, outcome: &(dyn Fn(usize) -> Outcome + Sync)| {
-        Ok(compare(name, &pairs(&outcomes(name, outcome)?, &references), kept.as_ref()))
+        let outcomes = points.collect::<Result<Vec<Outcome>, Cancelled>>()?;
+        Ok(compare(name, &pairs(&outcomes, &references), kept.as_ref()))
     };
     let run = |candidate: &Candidate, name: &str| measure(name, &|point| test.run(&cases.cases[point], candidate));
     let band = members(test.spec().name)
@@ -186,28 +223,131 @@ pub fn sweep<M: Microtest>(
             Ok(BandMember { says, measured: measured? })
         })
         .collect::<Result<Vec<_>, Cancelled>>()?;
-    let tried = candidates
+    let alone = candidates
         .par_iter()
         .map(|candidate| {
-            let alone = pieces(candidate)
+            pieces(candidate)
                 .into_iter()
                 .map(|(point, rounding, piece)| Ok(Alone { measured: run(&piece, &candidate.name)?, point, rounding }))
-                .collect::<Result<Vec<_>, Cancelled>>()?;
+                .collect()
+        })
+        .collect::<Result<Vec<Vec<Alone>>, Cancelled>>()?;
+    let tasks = match candidates.iter().find(|c| c.is_outside()) {
+        None => Vec::new(),
+        Some(first) => {
+            let tasks: Option<Vec<Task>> = cases.cases.par_iter().map(|case| test.task(case)).collect();
+            tasks.ok_or_else(|| {
+                let spec = test.spec().name;
+                Failure::new(format!("candidate `{}`: `{spec}` cannot be run outside this program", first.name))
+                    .hint("leave `cuda` and `command` out of it, and say where it rounds")
+            })?
+        }
+    };
+    Ok(Shared { test, cases, candidates, references, kept, band, alone, tasks })
+}
+
+impl<M: Microtest> Shared<'_, M> {
+    /// Runs the candidates that `suits` lets pass, those with kernels or a command by `outside`.
+    ///
+    /// # Errors
+    /// Somebody cancelled, or what runs outside failed.
+    pub fn tried(
+        &self,
+        outside: Option<&dyn Outside>,
+        suits: &(dyn Fn(&Candidate) -> bool + Sync),
+        ticker: &Ticker<'_>,
+    ) -> Result<Swept, Failure> {
+        let tried = |(at, candidate): (usize, &Candidate)| {
             let name = &candidate.name;
-            let outcomes = outcomes(name, &|point| test.run(&cases.cases[point], candidate))?;
-            let pairs = pairs(&outcomes, &references);
+            let outcomes = self.outcomes(candidate, outside, ticker)?;
+            let pairs = pairs(&outcomes, &self.references);
             Ok(Tried {
-                measured: compare(name, &pairs, kept.as_ref()),
+                measured: compare(name, &pairs, self.kept.as_ref()),
                 spreads: spreads(name, &pairs),
-                heat: heat(name, &cases.labels, &pairs),
-                alone,
+                heat: heat(name, &self.cases.labels, &pairs),
+                alone: self.alone[at].clone(),
                 candidate: candidate.clone(),
             })
-        })
-        .collect::<Result<Vec<_>, Cancelled>>()?;
-    let (twins, candidates) = tried.into_iter().partition(|t| t.candidate.fault.is_some());
-    Ok(Swept { kept, band, candidates, twins })
+        };
+        let suited = self.candidates.iter().enumerate().filter(|(_, c)| suits(c));
+        let (outer, inner): (Vec<_>, Vec<_>) = suited.partition(|(_, c)| c.is_outside());
+        let inner = inner.into_par_iter().map(tried).collect::<Result<Vec<Tried>, Failure>>()?;
+        // One thing after another: a card or a command has no use for several at once.
+        let outer = outer.into_iter().map(tried).collect::<Result<Vec<Tried>, Failure>>()?;
+        let (twins, candidates) = inner.into_iter().chain(outer).partition(|t| t.candidate.fault.is_some());
+        let band = self.band.iter().cloned().chain(self.band_of(outside, suits)?).collect();
+        Ok(Swept { kept: self.kept.clone(), band, candidates, twins, kernels: self.kernels(outside, suits)? })
+    }
+
+    fn outcomes(
+        &self,
+        candidate: &Candidate,
+        outside: Option<&dyn Outside>,
+        ticker: &Ticker<'_>,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let cases = &self.cases.cases;
+        if !candidate.is_outside() {
+            let points = cases.par_iter().map(|case| {
+                ticker.tick(&candidate.name)?;
+                Ok(self.test.run(case, candidate))
+            });
+            return Ok(points.collect::<Result<_, Cancelled>>()?);
+        }
+        let outside = outside.ok_or_else(|| Failure::new(format!("nothing here runs `{}`", candidate.name)))?;
+        let run = |(case, task): (&M::Case, &Task)| {
+            ticker.tick(&candidate.name)?;
+            Ok(self.test.read(case, candidate, &outside.run(candidate, task)?))
+        };
+        cases.iter().zip(&self.tasks).map(run).collect()
+    }
+
+    /// Split-k choices of the first kernel, which is the right arithmetic of its source.
+    fn band_of(
+        &self,
+        outside: Option<&dyn Outside>,
+        suits: &(dyn Fn(&Candidate) -> bool + Sync),
+    ) -> Result<Vec<BandMember>, Failure> {
+        let first = self.candidates.iter().find(|c| c.fault.is_none() && suits(c));
+        let (Some(outside), Some(first)) = (outside, first) else {
+            return Ok(Vec::new());
+        };
+        let cuts = |launch: &crate::kernel::outside::Launch| launch.grid.iter().any(|(extent, _)| extent == "splits");
+        if !first.cuda.as_ref().is_some_and(|cuda| cuda.launch.iter().any(cuts)) {
+            return Ok(Vec::new());
+        }
+        let member = |splits: usize| {
+            let candidate =
+                Candidate { accumulate: Accumulate { splits, ..first.accumulate }, ..first.clone() };
+            let run = |(case, task): (&M::Case, &Task)| -> Result<Outcome, Failure> {
+                Ok(self.test.read(case, &candidate, &outside.run(&candidate, task)?))
+            };
+            let outcomes = self.cases.cases.iter().zip(&self.tasks).map(run).collect::<Result<Vec<_>, _>>()?;
+            let name = format!("card-{splits}-runs");
+            let measured = compare(&name, &pairs(&outcomes, &self.references), self.kept.as_ref());
+            Ok(BandMember { says: format!("`{}` on the card, sums cut into {splits} runs", first.name), measured })
+        };
+        CARD_SPLITS.into_iter().map(member).collect()
+    }
+
+    /// Bits and times at the case with the most to do.
+    fn kernels(
+        &self,
+        outside: Option<&dyn Outside>,
+        suits: &(dyn Fn(&Candidate) -> bool + Sync),
+    ) -> Result<Vec<KernelRun>, Failure> {
+        let largest = (0..self.tasks.len()).max_by(|a, b| self.tasks[*a].flops.total_cmp(&self.tasks[*b].flops));
+        let (Some(outside), Some(at)) = (outside, largest) else { return Ok(Vec::new()) };
+        let mut kernels = Vec::new();
+        for candidate in self.candidates.iter().filter(|c| c.cuda.is_some() && c.fault.is_none() && suits(c)) {
+            let run = outside.measure(candidate, &self.tasks[at])?;
+            kernels.extend(run.map(|run| KernelRun { case: self.cases.labels[at].clone(), ..run }));
+        }
+        Ok(kernels)
+    }
 }
+
+/// Into how many runs a card's own members of the band cut their sums.
+const CARD_SPLITS: [usize; 3] = [1, 4, 16];
 
 /// The rounding points of a candidate, each alone: point, what is done, and the candidate with it.
 pub(super) fn pieces(candidate: &Candidate) -> Vec<(String, String, Candidate)> {

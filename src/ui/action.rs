@@ -169,6 +169,7 @@ pub fn parse(line: &str, context: &Context<'_>) -> Result<Action, Failure> {
         "believe" => vec![believe(rest)?],
         "import-patches" => vec![Command::ImportPatches { from: import_from(&args)? }],
         "micro" => micro(&args, context)?,
+        "micro-cards" => micro(&[&args[..], &["--device", "all"]].concat(), context)?,
         "isolate" => vec![Command::Isolate { patches: isolate_patches(rest, context)? }],
         "stop-isolation" => vec![Command::StopIsolation],
         "cancel" if args.is_empty() && context.queued.is_some() => {
@@ -502,11 +503,14 @@ fn recall_plan(args: &[&str], context: &Context<'_>) -> Result<RecallPlan, Failu
 fn micro(args: &[&str], context: &Context<'_>) -> Result<Vec<Command>, Failure> {
     let device = option(args, "--device")?.unwrap_or("cpu").to_owned();
     let checkpoint = option(args, "--checkpoint")?.map(str::to_owned);
+    let candidates = option(args, "--candidates")?.map(str::to_owned);
+    let force_device = args.contains(&"--force-device");
     let run = |spec: String| Command::Micro {
         spec,
         device: device.clone(),
+        force_device,
         checkpoint: checkpoint.clone(),
-        candidates: None,
+        candidates: candidates.clone(),
     };
     if let Some(spec) = args.first().filter(|a| !a.starts_with("--")) {
         return Ok(vec![run((*spec).to_owned())]);
@@ -614,7 +618,7 @@ pub fn completions(line: &str, context: &Context<'_>, layouts: &[String]) -> Vec
         }
         ("phases", 1) => Phase::ALL.map(|phase| phase.word().to_owned()).to_vec(),
         ("split-patch", 1) => By::ALL.map(|by| by.word().to_owned()).to_vec(),
-        ("micro", 0) => crate::kernel::specs().iter().map(|spec| spec.name.to_owned()).collect(),
+        ("micro" | "micro-cards", 0) => crate::kernel::specs().iter().map(|spec| spec.name.to_owned()).collect(),
         ("unqueue", 0) => context.state.queue.items.iter().map(|q| q.id.to_string()).collect(),
         ("cancel", 0) => context.state.running_jobs().map(|j| j.id.to_string()).collect(),
         ("confirm" | "discard" | "resume-procedure" | "undo-procedure", 0) => {

@@ -10,6 +10,7 @@ mod common;
 mod containers;
 mod decide;
 mod e2e;
+mod kernels;
 #[cfg(feature = "tui")]
 mod kernels_pane;
 #[cfg(feature = "tui")]

@@ -350,9 +350,12 @@ pub struct MicroArgs {
     /// Microtests to run, such as `mhc-mix`; all when none is named
     #[arg(value_name = "SPEC")]
     pub specs: Vec<String>,
-    /// Device: `cpu`, `cuda:N` or `all`
+    /// Device: `cpu`, `cuda:N`, several such as `cuda:0,cuda:2`, or `all` for every card
     #[arg(long, default_value = "cpu", value_name = "DEVICE")]
     pub device: String,
+    /// Use a card even if somebody else computes on it
+    #[arg(long)]
+    pub force_device: bool,
     /// Checkpoint: a folder, a file, or `ssh:HOST:/FOLDER`; the lab's when not given
     #[arg(long, value_name = "PLACE")]
     pub checkpoint: Option<PathBuf>,

@@ -134,7 +134,11 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         let failed = Failed::usage(ErrorCode::Usage, format!("there is no microtest `{unknown}`"));
         return Err(failed.hint(format!("there is {}", known.join(", "))));
     }
-    let specs = if args.specs.is_empty() { known.into_iter().map(str::to_owned).collect() } else { args.specs.clone() };
+    let specs = if args.specs.is_empty() {
+        crate::kernel::specs_of(&args.device).into_iter().map(str::to_owned).collect()
+    } else {
+        args.specs.clone()
+    };
     let targets = micro::files::targets(&args.figure, args.csv.as_deref(), specs.len())?;
     block_on(async {
         let run = start_kept(context, "micro", SEED, keep(args.session))?;
@@ -143,7 +147,8 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
             for spec in specs {
                 let checkpoint = args.checkpoint.as_ref().map(|p| p.display().to_string());
                 let candidates = args.candidates.as_ref().map(|p| p.display().to_string());
-                let command = Command::Micro { spec, device: args.device.clone(), checkpoint, candidates };
+                let (device, force_device) = (args.device.clone(), args.force_device);
+                let command = Command::Micro { spec, device, force_device, checkpoint, candidates };
                 drive::ask(&mut handle, &run.actor, command).await?;
             }
             Ok(())
@@ -152,11 +157,18 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         let state = run.handle().state.borrow().clone();
         let dir = run.kept().map(Path::to_owned);
         finish(run).await?;
-        result.map_err(|mut failed| {
-            failed.error.code = ErrorCode::NoDevice;
-            failed
-        })?;
-        Ok(micro::answer(&state, 0, &targets, dir.as_deref(), context.style))
+        let answer = || micro::answer(&state, 0, &targets, dir.as_deref(), context.style);
+        match result {
+            Ok(()) => Ok(answer()),
+            // What other devices or microtests found before is not lost.
+            Err(failed) if !state.micro.is_empty() => {
+                Ok(Answer { status: failed.status, ..answer().error(ErrorCode::NoDevice, failed.error.message, failed.error.hint) })
+            }
+            Err(mut failed) => {
+                failed.error.code = ErrorCode::NoDevice;
+                Err(failed)
+            }
+        }
     })
 }
 

@@ -54,10 +54,8 @@ fn controls(report: &MicroReport, style: Style) -> Vec<String> {
         let names = if caught.is_empty() { String::new() } else { format!(": {}", caught.join(", ")) };
         out.push(wrapped(&format!("{head}{names}"), 0));
     }
-    for missed in report.controls.iter().filter(|c| !c.caught) {
-        let word = style.error("WORTHLESS");
-        let says = wrapped(&format!("the test missed its known-bad twin `{}`: {}", missed.name, missed.says), 2);
-        out.push(format!("{word}\n{says}"));
+    for why in report.spoiled() {
+        out.push(format!("{}\n{}", style.error("WORTHLESS"), wrapped(&why, 2)));
     }
     out
 }

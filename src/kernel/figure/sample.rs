@@ -127,6 +127,7 @@ pub(crate) fn report() -> MicroReport {
         share,
     };
     MicroReport {
+        card: None,
         spec: "mhc-mix".into(),
         device: "cpu".into(),
         at: "2026-05-01T12:00:00Z".parse().unwrap(),

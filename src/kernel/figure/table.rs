@@ -1,7 +1,8 @@
 //! The tables of a report: every cell is ready to print.
 
 use super::{band_edge, is_above, mode_name, mode_words, short};
-use crate::kernel::report::{Curve, CurveMode, Decisions, MicroReport, Sets};
+use crate::kernel::outside::Unit;
+use crate::kernel::report::{Curve, CurveMode, Decisions, MicroReport, PeerCopy, Sets};
 
 /// One table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +18,79 @@ pub struct Table {
 }
 
 /// All tables that have a row: errors of each mode and of the other parts, spread of the elements, causes, sets,
-/// decisions.
+/// decisions, the card and its kernels.
 pub fn tables(report: &MicroReport) -> Vec<Table> {
     let errors = super::MODES.map(|mode| errors(report, mode));
     let more = [parts(report), growths(report), spreads(report), causes(report)];
     let all = errors.into_iter().chain(more).chain(sets(report)).chain([decisions(report)]);
-    all.filter(|t| !t.rows.is_empty()).collect()
+    let of_card = [card(report), kernels(report)];
+    all.chain(of_card).filter(|t| !t.rows.is_empty()).collect()
+}
+
+/// What each kernel did: registers, time, the share of what the card's measured ceilings allow, and its bits.
+pub fn kernels(report: &MicroReport) -> Table {
+    let kernels = report.card.iter().flat_map(|card| &card.kernels);
+    let case = kernels.clone().next().map_or("", |k| k.case.as_str());
+    let rows = kernels.clone().map(|k| {
+        let batches: Vec<String> = k.other_batches.iter().map(u64::to_string).collect();
+        let bits = match k.other_bits {
+            0 => format!("same in {}", k.runs),
+            other => format!("OTHER in {other}/{}", k.runs),
+        };
+        let batches = match (k.batches.is_empty(), batches.is_empty()) {
+            (true, _) => dash(),
+            (_, true) => "same".into(),
+            (_, false) => format!("OTHER at {}", batches.join(" ")),
+        };
+        vec![
+            k.candidate.clone(),
+            k.registers.to_string(),
+            k.spilled.to_string(),
+            format!("{:.1}", 1e6 * k.seconds),
+            if k.share > 0.0 { format!("{:.1} %", 100.0 * k.share) } else { dash() },
+            if k.bound.is_empty() { dash() } else { k.bound.clone() },
+            bits,
+            batches,
+        ]
+    });
+    Table {
+        title: format!("kernels at {case}: time with empty caches, share of the measured ceiling, bits"),
+        heading: vec!["candidate", "regs", "spill", "us", "ceiling", "of", "bits", "batches"],
+        right: vec![1, 2, 3, 4],
+        rows: rows.collect(),
+    }
+}
+
+/// The card, and whether it keeps what it is given.
+pub fn card(report: &MicroReport) -> Table {
+    let Some(card) = &report.card else { return Table::default() };
+    let row = |what: &str, says: String| vec![what.to_owned(), says];
+    let counted = |count: Option<u64>| count.map_or_else(|| "cannot be read".into(), |c| c.to_string());
+    let check = &card.check;
+    let (mib, right) = (check.bytes >> 20, check.round_trips - check.bad_round_trips);
+    let mut rows = vec![
+        row("driver", card.driver.clone()),
+        row("compiler", card.compiler.clone()),
+        row("round trips", format!("{right} of {} with {mib} MiB came back right", check.round_trips)),
+        row(
+            "memory errors",
+            format!("{} not corrected, {} corrected", counted(check.uncorrected), counted(check.corrected)),
+        ),
+        row("Xid in the log", counted(check.xids)),
+        row("copy", format!("{:.0} GB/s", card.ceilings.bytes_per_second / 1e9)),
+    ];
+    let peer = |p: &PeerCopy| row(&format!("to {}", p.to), format!("{} of {} came out right", p.copies - p.bad, p.copies));
+    rows.extend(check.peers.iter().map(peer));
+    let unit = |(unit, rate): &(Unit, f64)| row(unit.word(), format!("{:.1} TFLOP/s", rate / 1e12));
+    rows.extend(card.ceilings.flops.iter().map(unit));
+    rows.extend(card.left_out.iter().map(|why| row("left out", why.clone())));
+    rows.extend(check.faults().into_iter().map(|fault| row("FAULT", fault)));
+    Table {
+        title: format!("{}: {} ({}), {}", report.device, card.name, card.arch, card.uuid),
+        heading: vec!["card", ""],
+        right: vec![],
+        rows,
+    }
 }
 
 /// Errors of the main part: the floor first, then each candidate. `band to` and `calc_diff` are those of the point

@@ -13,6 +13,8 @@ use crate::kernel::oracle::hyper::{self, Coefficients, MIXES, STREAMS, Site, com
 use crate::kernel::oracle::{EPS, inverse_rms};
 use crate::kernel::specs::activations::{dice, moved};
 use crate::kernel::specs::product::product;
+use crate::kernel::task::{Scratch, Task};
+use crate::kernel::tensors::{Slot, Tensor};
 
 /// Name of the spec.
 pub const SPEC: &str = "mhc-mix";
@@ -76,9 +78,44 @@ impl Microtest for MhcMix {
         outcome(case, &mixes, &coefficients)
     }
 
+    fn task(&self, case: &SiteCase) -> Option<Task> {
+        let inner = case.site.rows.len() / MIXES;
+        let tokens = case.streams.len() / inner;
+        let weight = Tensor::whole("weight", &[MIXES, inner], &case.site.rows);
+        Some(task(weight, Tensor::rows("streams", &[tokens, inner], &case.streams)))
+    }
+
+    fn read(&self, case: &SiteCase, candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
+        let mixes = mixes_of(outputs);
+        let coefficients = coefficients(candidate, &case.site, &mixes);
+        outcome(case, &mixes, &coefficients)
+    }
+
     fn flipped(&self, case: &SiteCase, seed: u64) -> SiteCase {
         SiteCase { streams: moved(&case.streams, &mut dice(seed, 0)), ..case.clone() }
     }
+}
+
+/// The mixing of one site as tensors: `weight` is `[24, inner]`, `streams` is `[tokens, inner]`.
+pub fn task(weight: Tensor, streams: Tensor) -> Task {
+    let (tokens, inner) = (streams.shape[0], streams.shape[1]);
+    Task {
+        rows: tokens,
+        outputs: vec![Slot::rows("products", &[tokens, MIXES]), Slot::rows("inverse_rms", &[tokens])],
+        ints: vec![("inner", inner)],
+        floats: vec![("eps", EPS as f32)],
+        // 24 products and one sum of squares, in rows of 32 numbers.
+        scratch: Scratch { row_and_split: 32 * 4, ..Scratch::default() },
+        flops: 2.0 * (MIXES * tokens * inner) as f64,
+        inputs: vec![weight, streams],
+    }
+}
+
+/// The mixes out of products and inverse root mean squares.
+fn mixes_of(outputs: &[Tensor]) -> Vec<[f64; MIXES]> {
+    let (products, inverse) = (outputs[0].numbers(), outputs[1].numbers());
+    let (products, _) = products.as_chunks::<MIXES>();
+    products.iter().zip(inverse).map(|(product, scale)| product.map(|p| p * scale)).collect()
 }
 
 fn outcome(case: &SiteCase, mixes: &[[f64; MIXES]], coefficients: &[Coefficients]) -> Outcome {

@@ -1,6 +1,7 @@
 //! What a microtest found, as plain data.
 
 mod band;
+mod card;
 pub mod floats;
 mod spread;
 
@@ -9,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use band::{Band, Growth, Member};
+pub use card::{CardCheck, CardReport, Ceilings, KernelRun, PeerCopy};
 pub use spread::{Bin, Cause, Heat, Row, Spread};
 
 /// The result of one microtest on one device.
@@ -55,11 +57,28 @@ pub struct MicroReport {
     pub controls: Vec<Control>,
     /// What the numbers mean.
     pub verdicts: Vec<CandidateVerdict>,
+    /// The card it ran on, if it ran on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card: Option<CardReport>,
     /// Seconds it took.
     pub seconds: f64,
 }
 
 impl MicroReport {
+    /// What makes the whole report worthless, in sentences: twins that were missed, a card that does not keep what
+    /// it is given, kernels whose bits change from run to run.
+    pub fn spoiled(&self) -> Vec<String> {
+        let missed = self.controls.iter().filter(|c| !c.caught);
+        let missed = missed.map(|c| format!("the test missed its known-bad twin `{}`: {}", c.name, c.says));
+        let faults = self.card.iter().flat_map(|card| card.check.faults());
+        let faults = faults.map(|fault| format!("the card {} is not to be trusted: {fault}", self.device));
+        let kernels = self.card.iter().flat_map(|card| &card.kernels).filter(|k| k.other_bits > 0);
+        let restless = kernels.map(|k| {
+            format!("`{}` gave other bits in {} of {} runs with the same inputs", k.candidate, k.other_bits, k.runs)
+        });
+        missed.chain(faults).chain(restless).collect()
+    }
+
     /// The verdict of the candidate that strays furthest.
     pub fn worst(&self) -> Option<&CandidateVerdict> {
         self.verdicts.iter().max_by_key(|v| v.class)

@@ -20,10 +20,12 @@ use crate::kernel::sites::compounded::first_streams;
 use crate::kernel::sites::gram::{Gram, dot};
 use crate::kernel::sites::group::{GROUP, Lanes, vectorised};
 use crate::kernel::sites::moved::Moved;
+use crate::kernel::sites::outside::{self, Groups};
 use crate::kernel::sites::plan::Plan;
 use crate::kernel::sites::sublayer::sublayer;
 use crate::kernel::sites::sums::{PartLanes, PartSums};
 use crate::kernel::sites::{Activations, SiteWeights, Sites, checked};
+use crate::kernel::task::Outside;
 
 /// What is compared, in the order of the arithmetic; the last is the main part.
 pub const PARTS: [&str; 4] = ["mixes", "comb", "site-input", "streams"];
@@ -61,15 +63,17 @@ pub struct ArithmeticErrors {
     pub tokens: Vec<Vec<f32>>,
 }
 
-/// Measures arithmetics at every site; `tick` is told when a site is done and may end the sweep.
+/// Measures arithmetics at every site, those with kernels or a command by `outside`; `tick` is told when
+/// a site is done and may end the sweep.
 ///
 /// # Errors
-/// Weights cannot be read or have another shape, or `tick` fails.
+/// Weights cannot be read or have another shape, what runs outside failed, or `tick` fails.
 pub fn alone(
     sites: &dyn Sites,
     activations: &dyn Activations,
     arithmetics: &[Candidate],
     inputs: Inputs,
+    outside: Option<&dyn Outside>,
     tick: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<Alone, Failure> {
     let inner = STREAMS * sites.width();
@@ -81,7 +85,9 @@ pub fn alone(
     for site in 0..sites.count() {
         let weights = checked(sites, site)?;
         packed.fill(&weights.mixing);
-        let at = At { site, affine: affine(&weights), packed: &packed, plan: &plan, activations, arithmetics, inputs };
+        let made = made_outside(outside, arithmetics, &weights.mixing, &streams)?;
+        let (affine, made) = (affine(&weights), made.as_slice());
+        let at = At { site, affine, packed: &packed, plan: &plan, activations, arithmetics, inputs, made };
         let blocks: Vec<BlockErrors> = streams
             .par_chunks_mut(BLOCK * inner * GROUP)
             .enumerate()
@@ -91,6 +97,23 @@ pub fn alone(
         tick()?;
     }
     Ok(found)
+}
+
+/// The products of those that are not made here; `None` for all others.
+fn made_outside(
+    outside: Option<&dyn Outside>,
+    arithmetics: &[Candidate],
+    mixing: &[f32],
+    streams: &[bf16],
+) -> Result<Vec<Option<Groups>>, Failure> {
+    let Some(outside) = outside.filter(|_| arithmetics.iter().any(Candidate::is_outside)) else {
+        return Ok(vec![None; arithmetics.len()]);
+    };
+    let task = outside::task(mixing, streams);
+    let one = |candidate: &Candidate| {
+        candidate.is_outside().then(|| outside::products(outside, candidate, &task)).transpose()
+    };
+    arithmetics.iter().map(one).collect()
 }
 
 /// Makes the products of all arithmetics at every site on the streams before the first, and nothing
@@ -171,6 +194,8 @@ struct At<'a> {
     activations: &'a dyn Activations,
     arithmetics: &'a [Candidate],
     inputs: Inputs,
+    /// Products that were made outside.
+    made: &'a [Option<Groups>],
 }
 
 /// The reference's part of a comparison, and the Gram matrices.
@@ -205,7 +230,10 @@ impl At<'_> {
             let (squares, affine) = (&products.squares[g], &self.affine);
             let right = arch.dispatch(MakeRight { product: &products.made[0][g], squares, inner, affine, gram: &gram });
             for (a, candidate) in self.arithmetics.iter().enumerate() {
-                let product = &products.made[self.plan.of[a]][g];
+                let product = match &self.made[a] {
+                    Some(groups) => &groups[first / GROUP],
+                    None => &products.made[self.plan.of[a]][g],
+                };
                 let parts = &mut found.parts[a];
                 let right = &right;
                 let errors =

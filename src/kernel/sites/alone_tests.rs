@@ -76,7 +76,7 @@ fn cases(inputs: &Synthetic) -> Vec<SiteCase> {
 /// Every error of every arithmetic is what the plain microtest of one site finds.
 fn check(arithmetics: &[Candidate]) {
     let inputs = inputs();
-    let got = alone(&inputs, &inputs, arithmetics, Inputs::Still, QUIET).unwrap();
+    let got = alone(&inputs, &inputs, arithmetics, Inputs::Still, None, QUIET).unwrap();
     for (site, case) in cases(&inputs).iter().enumerate() {
         let right = MhcMix.reference(case);
         for (candidate, errors) in arithmetics.iter().zip(&got.arithmetics) {
@@ -128,7 +128,7 @@ fn other_orders_formats_and_splits_have_the_errors_of_the_plain_microtest() {
 #[test]
 fn without_rounding_there_is_no_error_at_all() {
     let inputs = inputs();
-    let got = alone(&inputs, &inputs, &[Candidate::exact("mhc-mix")], Inputs::Still, QUIET).unwrap();
+    let got = alone(&inputs, &inputs, &[Candidate::exact("mhc-mix")], Inputs::Still, None, QUIET).unwrap();
     for parts in &got.arithmetics[0].parts {
         assert!(parts.iter().all(|part| part.rel_l2() == Ok(0.0) && part.calc_diff() == 0.0), "{parts:?}");
     }
@@ -139,7 +139,7 @@ fn threads_change_no_bit() {
     let inputs = inputs();
     let run = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| alone(&inputs, &inputs, &all(), Inputs::Still, QUIET).unwrap())
+        pool.install(|| alone(&inputs, &inputs, &all(), Inputs::Still, None, QUIET).unwrap())
     };
     assert_eq!(run(1), run(3));
 }
@@ -151,7 +151,7 @@ fn tokens_know_nothing_of_their_batch() {
     let whole = inputs();
     let many = First::of(&whole, 16);
     let all = all();
-    let run = |activations: &dyn Activations| alone(&few, activations, &all, Inputs::Still, QUIET).unwrap();
+    let run = |activations: &dyn Activations| alone(&few, activations, &all, Inputs::Still, None, QUIET).unwrap();
     let (one, two) = (run(&First::of(&whole, 8)), run(&many));
     for (one, two) in one.arithmetics.iter().zip(&two.arithmetics) {
         for (one, two) in one.tokens.iter().zip(&two.tokens) {
@@ -186,7 +186,7 @@ impl Sites for Damaged {
 fn a_weight_that_is_no_number_is_found_where_it_is() {
     // Row 9 of `fn` mixes one entry of the combination, which spoils the whole matrix by Sinkhorn.
     let sites = Damaged { inner: inputs(), damage: |w| w.mixing[9 * STREAMS * WIDTH + 4] = f32::NAN };
-    let got = alone(&sites, &sites.inner, &all()[..1], Inputs::Still, QUIET).unwrap();
+    let got = alone(&sites, &sites.inner, &all()[..1], Inputs::Still, None, QUIET).unwrap();
     let [mixes, comb, input, streams] = got.arithmetics[0].parts[1];
     assert_eq!((mixes.nan.count, mixes.nan.first), (48, 9));
     assert_eq!((comb.nan.count, comb.nan.first), (48 * 16, 0));
@@ -199,7 +199,7 @@ fn a_weight_that_is_no_number_is_found_where_it_is() {
 #[test]
 fn misshapen_weights_are_named() {
     let sites = Damaged { inner: inputs(), damage: |w| w.mixing.truncate(7) };
-    let failure = alone(&sites, &sites.inner, &all(), Inputs::Still, QUIET).unwrap_err();
+    let failure = alone(&sites, &sites.inner, &all(), Inputs::Still, None, QUIET).unwrap_err();
     assert!(failure.message.starts_with("`fn` of layer 0 ffn has 7 values where 9216"), "{}", failure.message);
     assert!(failure.hint.is_some());
 }
@@ -207,6 +207,6 @@ fn misshapen_weights_are_named() {
 #[test]
 fn a_tick_that_fails_ends_the_sweep() {
     let inputs = inputs();
-    let failure = alone(&inputs, &inputs, &all(), Inputs::Still, &|| Err(Failure::new("enough"))).unwrap_err();
+    let failure = alone(&inputs, &inputs, &all(), Inputs::Still, None, &|| Err(Failure::new("enough"))).unwrap_err();
     assert_eq!(failure.message, "enough");
 }

@@ -25,10 +25,12 @@ use crate::kernel::sites::alone::affine;
 use crate::kernel::sites::block::Packed;
 use crate::kernel::sites::coefficients::{Affine, Mixed, coefficients, mixes};
 use crate::kernel::sites::group::{GROUP, Lanes, Stored, vectorised};
+use crate::kernel::sites::outside::{self, Groups};
 use crate::kernel::sites::plan::Plan;
 use crate::kernel::sites::sublayer::sublayer;
 use crate::kernel::sites::sums::PartSums;
 use crate::kernel::sites::{Activations, Sites, checked};
+use crate::kernel::task::Outside;
 
 /// Errors of the streams after each site.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,14 +43,16 @@ pub struct Compounded {
     pub stored: Vec<Vec<PartSums>>,
 }
 
-/// Runs all chains; `tick` is told when a site is done and may end the sweep.
+/// Runs all chains, those with kernels or a command by `outside`; `tick` is told when a site is done and
+/// may end the sweep.
 ///
 /// # Errors
-/// Weights cannot be read or have another shape, or `tick` fails.
+/// Weights cannot be read or have another shape, what runs outside failed, or `tick` fails.
 pub fn compounded(
     sites: &dyn Sites,
     activations: &dyn Activations,
     arithmetics: &[Candidate],
+    outside: Option<&dyn Outside>,
     tick: &dyn Fn() -> Result<(), Failure>,
 ) -> Result<Compounded, Failure> {
     let inner = STREAMS * sites.width();
@@ -71,18 +75,22 @@ pub fn compounded(
         let groups = reference.par_chunks_mut(inner * GROUP).zip(outputs.par_chunks_mut(inner / STREAMS * GROUP));
         groups.enumerate().for_each(|(group, (streams, output))| {
             sublayer(activations, site, group * GROUP, streams, output);
-            step(&packed[0], 0, &exact, &affine, streams, output);
+            step(&packed[0], 0, None, &exact, &affine, streams, output);
         });
+        for chain in &mut chains {
+            chain.made = chain.made_outside(outside, arithmetics, &weights.mixing)?;
+        }
         chains.par_iter_mut().for_each(|chain| {
             let candidate = chain.arithmetic.map_or(&exact, |a| &arithmetics[a]);
             let key = |plan: &Plan| chain.arithmetic.map_or(0, |a| plan.of[a]);
+            let made = chain.made.as_deref();
             let found = match &mut chain.streams {
                 Streams::F64(streams) => {
-                    step(&packed[0], key(&plans[0]), candidate, &affine, streams, &outputs);
+                    step(&packed[0], key(&plans[0]), made, candidate, &affine, streams, &outputs);
                     distance(streams, &reference)
                 }
                 Streams::Bf16(streams) => {
-                    step(&packed[1], key(&plans[1]), candidate, &affine, streams, &outputs);
+                    step(&packed[1], key(&plans[1]), made, candidate, &affine, streams, &outputs);
                     distance(streams, &reference)
                 }
             };
@@ -112,12 +120,29 @@ struct Chain {
     /// Which arithmetic; `None` is that of the reference.
     arithmetic: Option<usize>,
     streams: Streams,
+    /// Its products at the site, if they are made outside.
+    made: Option<Groups>,
     errors: Vec<PartSums>,
 }
 
 impl Chain {
     fn new(arithmetic: Option<usize>, streams: Streams) -> Self {
-        Self { arithmetic, streams, errors: Vec::new() }
+        Self { arithmetic, streams, made: None, errors: Vec::new() }
+    }
+
+    fn made_outside(
+        &self,
+        outside: Option<&dyn Outside>,
+        arithmetics: &[Candidate],
+        mixing: &[f32],
+    ) -> Result<Option<Groups>, Failure> {
+        let candidate = self.arithmetic.map(|a| &arithmetics[a]).filter(|candidate| candidate.is_outside());
+        let (Some(candidate), Some(outside)) = (candidate, outside) else { return Ok(None) };
+        let task = match &self.streams {
+            Streams::F64(streams) => outside::task(mixing, streams),
+            Streams::Bf16(streams) => outside::task(mixing, streams),
+        };
+        outside::products(outside, candidate, &task).map(Some)
     }
 }
 
@@ -130,6 +155,7 @@ enum Streams {
 fn step<T: Stored>(
     packed: &Packed,
     key: usize,
+    made: Option<&[[Lanes; MIXES]]>,
     candidate: &Candidate,
     affine: &Affine,
     streams: &mut [T],
@@ -140,7 +166,8 @@ fn step<T: Stored>(
     let products = packed.products(streams, &[key]);
     let groups = streams.chunks_exact_mut(inner * GROUP).zip(outputs.chunks_exact(inner / STREAMS * GROUP));
     for (g, (streams, output)) in groups.enumerate() {
-        let (product, squares) = (&products.made[key][g], &products.squares[g]);
+        let product = made.map_or(&products.made[key][g], |groups| &groups[g]);
+        let squares = &products.squares[g];
         let mixed = arch.dispatch(Mix { product, squares, inner, affine, candidate });
         arch.dispatch(Advance { streams, output, mixed: &mixed });
     }

@@ -68,7 +68,7 @@ fn plain(inputs: &Synthetic, candidate: &Candidate, kept: Kept) -> Vec<f64> {
 fn chains_are_those_of_plain_loops() {
     let inputs = Synthetic::new(4, WIDTH, 16, 9);
     let all = all();
-    let got = compounded(&inputs, &inputs, &all, &|| Ok(())).unwrap();
+    let got = compounded(&inputs, &inputs, &all, None, &|| Ok(())).unwrap();
     let check = |got: &[PartSums], expect: &[f64], name: &str| {
         for (site, (got, expect)) in got.iter().zip(expect).enumerate() {
             let got = got.rel_l2().unwrap();
@@ -88,7 +88,7 @@ fn chains_are_those_of_plain_loops() {
 #[test]
 fn exact_arithmetic_stays_on_the_reference_and_stored_it_is_the_floor() {
     let inputs = Synthetic::new(5, WIDTH, 16, 2);
-    let got = compounded(&inputs, &inputs, &[Candidate::exact("mhc-mix")], &|| Ok(())).unwrap();
+    let got = compounded(&inputs, &inputs, &[Candidate::exact("mhc-mix")], None, &|| Ok(())).unwrap();
     assert!(got.exact[0].iter().all(|e| e.rel_l2() == Ok(0.0)));
     assert_eq!(got.stored[0], got.floor);
     assert!(got.floor.iter().all(|e| e.rel_l2().unwrap() > 1e-3));
@@ -99,7 +99,7 @@ fn threads_change_no_bit() {
     let inputs = Synthetic::new(3, WIDTH, 40, 3);
     let run = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        pool.install(|| compounded(&inputs, &inputs, &all(), &|| Ok(())).unwrap())
+        pool.install(|| compounded(&inputs, &inputs, &all(), None, &|| Ok(())).unwrap())
     };
     assert_eq!(run(1), run(3));
 }

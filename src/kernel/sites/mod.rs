@@ -29,6 +29,7 @@ pub mod compounded;
 mod gram;
 mod group;
 mod moved;
+mod outside;
 mod plan;
 mod product;
 mod rounded;

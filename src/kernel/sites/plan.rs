@@ -92,7 +92,8 @@ impl Plan {
         let of = arithmetics
             .iter()
             .map(|candidate| {
-                let key = Key::of(candidate, bf16);
+                // A product that is made outside is not made here too.
+                let key = if candidate.is_outside() { Key::default() } else { Key::of(candidate, bf16) };
                 keys.iter().position(|k| *k == key).unwrap_or_else(|| {
                     keys.push(key);
                     keys.len() - 1

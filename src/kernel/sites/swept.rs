@@ -8,13 +8,15 @@ use crate::kernel::candidate::{Accumulate, Candidate, Order};
 use crate::kernel::format::Rounding;
 use crate::kernel::judge::{self, Through, Whole};
 use crate::kernel::microtest::{Cases, SpecInfo};
-use crate::kernel::report::{Heat, MicroReport, Row};
+use crate::kernel::oracle::hyper::STREAMS;
+use crate::kernel::report::{Heat, KernelRun, MicroReport, Row};
 use crate::kernel::sites::alone::{Alone, ArithmeticErrors, Inputs, PARTS, alone};
-use crate::kernel::sites::compounded::{Compounded, compounded};
+use crate::kernel::sites::compounded::{Compounded, compounded, first_streams};
 use crate::kernel::sites::group::GROUP;
 use crate::kernel::sites::sums::PartSums;
-use crate::kernel::sites::{Activations, Sites, site_labels};
+use crate::kernel::sites::{Activations, Sites, checked, outside, site_labels};
 use crate::kernel::sweep::{self, BandMember, Measured, PartErrors, SPLITS, Swept, Tried, pieces, three_digits};
+use crate::kernel::task::Outside;
 
 /// Its vocabulary: that of the test on the lab's model, with one part more.
 pub static INFO: SpecInfo = SpecInfo {
@@ -42,7 +44,8 @@ impl Default for Extent {
     }
 }
 
-/// Runs the test. Candidates with a fault are known-bad twins. `tick` is told when a site of a phase
+/// Runs the test; gives the report, and what kernels did at the first site. Candidates with a fault are
+/// known-bad twins, those with kernels or a command are run by `outside`. `tick` is told when a site of a phase
 /// is done, and may end the test; there are [`PHASES`] times as many ticks as sites.
 ///
 /// # Errors
@@ -53,12 +56,14 @@ pub fn run(
     provenance: String,
     candidates: &[Candidate],
     extent: Extent,
+    outside: Option<&dyn Outside>,
     tick: &(dyn Fn(&str) -> Result<(), Failure> + Sync),
-) -> Result<MicroReport, Failure> {
+) -> Result<(MicroReport, Vec<KernelRun>), Failure> {
     let labels = site_labels(sites);
     let good: Vec<Candidate> = candidates.iter().filter(|c| c.fault.is_none()).cloned().collect();
-    let swept = swept(sites, activations, &labels, candidates, extent, tick)?;
-    let chains = compounded(sites, &First::of(activations, extent.compounded), &good, &|| tick("compounded"))?;
+    let mut swept = swept(sites, activations, &labels, candidates, extent, outside, tick)?;
+    let chains = compounded(sites, &First::of(activations, extent.compounded), &good, outside, &|| tick("compounded"))?;
+    let kernels = std::mem::take(&mut swept.kernels);
     let cases = Cases {
         shape: format!(
             "{} tokens ({} for causes and the noise band, {} compounded), 4 streams of {}, {} sites, `fn` [24, {}]",
@@ -73,7 +78,7 @@ pub fn run(
         cases: Vec::<()>::new(),
         provenance,
     };
-    Ok(judge::report(&INFO, &cases, &swept, Some(&through(&chains))))
+    Ok((judge::report(&INFO, &cases, &swept, Some(&through(&chains))), kernels))
 }
 
 /// Phases of a test, each of which passes once through all sites.
@@ -86,19 +91,20 @@ fn swept(
     labels: &[String],
     candidates: &[Candidate],
     extent: Extent,
+    outside: Option<&dyn Outside>,
     tick: &(dyn Fn(&str) -> Result<(), Failure> + Sync),
 ) -> Result<Swept, Failure> {
-    let whole = alone(sites, activations, candidates, Inputs::Still, &|| tick("candidates"))?;
+    let whole = alone(sites, activations, candidates, Inputs::Still, outside, &|| tick("candidates"))?;
     let alone_in: Vec<Vec<(String, String, Candidate)>> = candidates.iter().map(pieces).collect();
     let splits = SPLITS.map(|(name, says, runs)| (name, says, sums(Accumulate::f32(runs))));
     let mut some: Vec<Candidate> = alone_in.iter().flatten().map(|(_, _, piece)| piece.clone()).collect();
     some.extend(splits.iter().map(|(_, _, candidate)| candidate.clone()));
     let few = First::of(activations, extent.causes);
-    let causes = alone(sites, &few, &some, Inputs::Moved(1), &|| tick("causes and noise band"))?;
+    let causes = alone(sites, &few, &some, Inputs::Moved(1), None, &|| tick("causes and noise band"))?;
     let orders = ORDERS.map(|(name, says, order)| (name, says, sums(Accumulate { order, ..Accumulate::f32(1) })));
     let fewer = First::of(activations, extent.orders);
     let ordered =
-        alone(sites, &fewer, &orders.each_ref().map(|o| o.2.clone()), Inputs::Still, &|| tick("orders of sums"))?;
+        alone(sites, &fewer, &orders.each_ref().map(|o| o.2.clone()), Inputs::Still, None, &|| tick("orders of sums"))?;
 
     let mut band = vec![
         member("stored", "the reference's own streams, stored in bf16", &stored(&whole)),
@@ -125,8 +131,29 @@ fn swept(
     let orders = orders.iter().map(|(name, says, _)| (*name, *says)).zip(ordered.arithmetics);
     let splits = splits.iter().map(|(name, says, _)| (*name, *says)).zip(made);
     band.extend(orders.chain(splits).map(|((name, says), errors)| member(name, says, &errors)));
+    let kernels = kernels(sites, activations, candidates, outside, &labels[0])?;
     let (twins, candidates) = tried.into_iter().partition(|t| t.candidate.fault.is_some());
-    Ok(Swept { kept: None, band, candidates, twins })
+    Ok(Swept { kept: None, band, candidates, twins, kernels })
+}
+
+/// Bits and times of the kernels at the first site.
+fn kernels(
+    sites: &dyn Sites,
+    activations: &dyn Activations,
+    candidates: &[Candidate],
+    outside: Option<&dyn Outside>,
+    label: &str,
+) -> Result<Vec<KernelRun>, Failure> {
+    let good = candidates.iter().filter(|c| c.cuda.is_some() && c.fault.is_none());
+    let Some(outside) = outside.filter(|_| sites.count() > 0) else { return Ok(Vec::new()) };
+    let streams = first_streams(activations, STREAMS * sites.width());
+    let task = outside::task(&checked(sites, 0)?.mixing, &streams);
+    let mut kernels = Vec::new();
+    for candidate in good {
+        let run = outside.measure(candidate, &task)?;
+        kernels.extend(run.map(|run| KernelRun { case: label.to_owned(), ..run }));
+    }
+    Ok(kernels)
 }
 
 const ORDERS: [(&str, &str, Order); 2] = [

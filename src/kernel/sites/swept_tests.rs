@@ -12,7 +12,7 @@ fn all() -> Vec<Candidate> {
 fn report(sites: usize, width: usize, tokens: usize) -> MicroReport {
     let inputs = Synthetic::new(sites, width, tokens, 3);
     let extent = Extent { causes: 16, orders: 8, compounded: 16 };
-    run(&inputs, &inputs, inputs.says(), &all(), extent, &|_| Ok(())).unwrap()
+    run(&inputs, &inputs, inputs.says(), &all(), extent, None, &|_| Ok(())).unwrap().0
 }
 
 fn root_mean_square(values: &[f64]) -> f64 {
@@ -90,6 +90,6 @@ fn ticks_are_as_many_as_announced() {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Ok(())
     };
-    run(&inputs, &inputs, String::new(), &all(), Extent::default(), &tick).unwrap();
+    run(&inputs, &inputs, String::new(), &all(), Extent::default(), None, &tick).unwrap();
     assert_eq!(count.into_inner(), PHASES * 3);
 }

@@ -29,6 +29,7 @@
 
 mod arithmetic;
 mod inputs;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,8 @@ use crate::kernel::oracle::pages::{self, LatentLayout, Pages};
 use crate::kernel::oracle::rotary::{Rotary, Turn};
 use crate::kernel::oracle::sparse;
 use crate::kernel::specs::activations;
+use crate::kernel::task::Task;
+use crate::kernel::tensors::Tensor;
 
 /// Its name, and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
@@ -238,6 +241,14 @@ impl Microtest for DecodeAttention {
 
     fn applies(&self, case: &Case, candidate: &Candidate) -> bool {
         applies(case, candidate)
+    }
+
+    fn task(&self, case: &Case) -> Option<Task> {
+        Some(task::task(case))
+    }
+
+    fn read(&self, case: &Case, candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
+        task::read(case, candidate, outputs)
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

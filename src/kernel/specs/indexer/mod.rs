@@ -31,6 +31,7 @@
 
 mod arithmetic;
 mod inputs;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +47,8 @@ use crate::kernel::oracle::pages::{self, Pages};
 use crate::kernel::oracle::rotary::{Rotary, Turn};
 use crate::kernel::oracle::{hadamard, indexer};
 use crate::kernel::specs::activations;
+use crate::kernel::task::Task;
+use crate::kernel::tensors::Tensor;
 
 /// Keys in a page of the indexer's cache.
 pub const PAGE: usize = 64;
@@ -229,6 +232,14 @@ impl Microtest for Indexer {
 
     fn run(&self, case: &Case, candidate: &Candidate) -> Outcome {
         arithmetic::run(case, candidate)
+    }
+
+    fn task(&self, case: &Case) -> Option<Task> {
+        Some(task::task(case))
+    }
+
+    fn read(&self, case: &Case, _candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
+        task::read(case, outputs)
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

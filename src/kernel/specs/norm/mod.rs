@@ -22,6 +22,9 @@ mod run;
 use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
+use crate::kernel::oracle::EPS;
+use crate::kernel::task::{Scratch, Task};
+use crate::kernel::tensors::{Slot, Tensor};
 
 pub use case::{Case, Rows, lab, synthetic};
 
@@ -68,6 +71,26 @@ impl Microtest for Norm {
 
     fn run(&self, case: &Case, candidate: &Candidate) -> Outcome {
         run::run(case, candidate)
+    }
+
+    fn task(&self, case: &Case) -> Option<Task> {
+        let (rows, width) = (case.inputs.len() / case.width, case.width);
+        Some(Task {
+            rows,
+            inputs: vec![
+                Tensor::rows("input", &[rows, width], &case.inputs),
+                Tensor::whole("weight", &[width], &case.weight),
+            ],
+            outputs: vec![Slot::rows("inverse_root", &[rows]), Slot::rows("output", &[rows, width])],
+            ints: vec![("width", width)],
+            floats: vec![("eps", EPS as f32)],
+            scratch: Scratch { fixed: 16, ..Scratch::default() },
+            flops: 4.0 * (rows * width) as f64,
+        })
+    }
+
+    fn read(&self, case: &Case, _candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
+        run::outcome(case, outputs[0].numbers(), outputs[1].numbers())
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

@@ -48,7 +48,7 @@ fn sums_of_tokens(sums: &[f64], heads: usize) -> Vec<f64> {
     sums.chunks_exact(heads).flat_map(|token| vec![token.iter().sum(); heads]).collect()
 }
 
-fn outcome(case: &Case, roots: Vec<f64>, output: Vec<f64>) -> Outcome {
+pub(super) fn outcome(case: &Case, roots: Vec<f64>, output: Vec<f64>) -> Outcome {
     let parts = vec![
         PartValues { name: "inverse-root", columns: 1, values: roots },
         PartValues { name: "output", columns: case.width, values: output },

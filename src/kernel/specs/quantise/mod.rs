@@ -23,10 +23,13 @@
 
 mod case;
 mod run;
+mod task;
 
 use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
+use crate::kernel::task::Task;
+use crate::kernel::tensors::Tensor;
 
 pub use case::{Case, synthetic};
 
@@ -67,6 +70,15 @@ impl Microtest for Quantise {
 
     fn run(&self, case: &Case, candidate: &Candidate) -> Outcome {
         run::run(case, candidate)
+    }
+
+    fn task(&self, case: &Case) -> Option<Task> {
+        Some(task::task(case))
+    }
+
+    fn read(&self, case: &Case, _candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
+        let numbers = |at: usize| outputs[at].numbers();
+        run::outcome(case, numbers(0), numbers(1), numbers(2))
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

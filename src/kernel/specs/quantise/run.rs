@@ -63,7 +63,7 @@ fn read_wrongly(rule: Rule, fault: &str, values: &[f64], columns: usize) -> Opti
     }
 }
 
-fn outcome(case: &Case, activation: Vec<f64>, weight: Vec<f64>, products: Vec<f64>) -> Outcome {
+pub(super) fn outcome(case: &Case, activation: Vec<f64>, weight: Vec<f64>, products: Vec<f64>) -> Outcome {
     let part = |name, columns, values| PartValues { name, columns, values };
     let parts = vec![
         part("activation", case.width, activation),

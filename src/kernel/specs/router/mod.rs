@@ -34,10 +34,13 @@
 
 mod case;
 mod run;
+mod task;
 
 use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
+use crate::kernel::task::Task;
+use crate::kernel::tensors::Tensor;
 
 pub use case::{Case, Layer, Selection, lab, synthetic};
 pub use run::effective_sums;
@@ -92,6 +95,14 @@ impl Microtest for Router {
 
     fn run(&self, case: &Case, candidate: &Candidate) -> Outcome {
         run::run(case, candidate)
+    }
+
+    fn task(&self, case: &Case) -> Option<Task> {
+        Some(task::task(case))
+    }
+
+    fn read(&self, case: &Case, candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
+        task::read(case, candidate, outputs)
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

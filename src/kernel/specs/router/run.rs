@@ -55,6 +55,33 @@ pub(super) fn run(case: &Case, candidate: &Candidate) -> Outcome {
         .enumerate()
         .map(|(token, row)| choose(case, candidate, token, row))
         .collect();
+    finish(case, candidate, scores, &own, |_, row, experts| weigh_row(case, candidate, row, experts))
+}
+
+/// The outcome of a kernel's scores, choices and weights of each token.
+///
+/// Where its choice cannot be told from the exact one, its scores are weighed once more with that one.
+pub(super) fn finished(
+    case: &Case,
+    candidate: &Candidate,
+    scores: Vec<f64>,
+    chosen: Vec<Vec<u32>>,
+    weights: Vec<Vec<f64>>,
+) -> Outcome {
+    finish(case, candidate, scores, &chosen, |token, row, experts| {
+        if experts == chosen[token] { weights[token].clone() } else { weigh_row(case, candidate, row, experts) }
+    })
+}
+
+/// `weigh` gives the weights of a token's experts out of its scores.
+fn finish(
+    case: &Case,
+    candidate: &Candidate,
+    scores: Vec<f64>,
+    own: &[Vec<u32>],
+    weigh: impl Fn(usize, &[f64], &[u32]) -> Vec<f64>,
+) -> Outcome {
+    let layer = &*case.layer;
     let mut weights = vec![0.0; scores.len()];
     let mut output = Vec::new();
     let mut ran = Vec::new();
@@ -62,7 +89,7 @@ pub(super) fn run(case: &Case, candidate: &Candidate) -> Outcome {
         let right = not_told_apart(case, candidate, token, chosen);
         let experts = right.unwrap_or(chosen);
         let row = &scores[token * layer.experts..][..layer.experts];
-        let weighed = weigh_row(case, candidate, row, experts);
+        let weighed = weigh(token, row, experts);
         let next = u32::from(candidate.has_fault("expert-off-by-one"));
         let run = |experts: &[u32]| experts.iter().map(|e| (e + next) % layer.experts as u32).collect::<Vec<_>>();
         ran.push(run(chosen));

@@ -1,4 +1,4 @@
-//! The newest run of each microtest: curves over the noise band, histogram, heat map, tables, and what they mean.
+//! The newest run of each microtest and device: curves over the noise band, histogram, heat map, tables, and what they mean.
 
 mod curves;
 mod heat;
@@ -179,7 +179,7 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
 
 /// The sentences below a picture: missed twins, then the chosen candidate with its growth, then the others.
 fn says(view: &View<'_>, report: &MicroReport, chosen: Option<&str>, shown: Shown) -> Vec<Line<'static>> {
-    let mut out = missed_lines(view, report);
+    let mut out = spoiled_lines(view, report);
     let growth = report.curves.iter().filter(|c| Some(c.mode) == shown.mode() && Some(c.candidate.as_str()) == chosen);
     let growth = growth.filter_map(|c| Some((c.candidate.clone(), c.growth?)));
     let mut verdicts: Vec<_> = report.verdicts.iter().collect();
@@ -195,15 +195,10 @@ fn says(view: &View<'_>, report: &MicroReport, chosen: Option<&str>, shown: Show
     out
 }
 
-/// A test that misses its known-bad twin proves nothing: that stands above all verdicts.
-fn missed_lines(view: &View<'_>, report: &MicroReport) -> Vec<Line<'static>> {
-    let missed = report.controls.iter().filter(|c| !c.caught).map(|c| {
-        Line::from(vec![
-            view.span("WORTHLESS ", Role::Bad),
-            view.span(format!("the test missed its known-bad twin `{}`: {}", c.name, c.says), Role::Text),
-        ])
-    });
-    missed.collect()
+/// A test that misses its known-bad twin, or runs on a broken card, proves nothing: that stands above all verdicts.
+fn spoiled_lines(view: &View<'_>, report: &MicroReport) -> Vec<Line<'static>> {
+    let line = |why: String| Line::from(vec![view.span("WORTHLESS ", Role::Bad), view.span(why, Role::Text)]);
+    report.spoiled().into_iter().map(line).collect()
 }
 
 fn verdict_line(view: &View<'_>, verdict: &crate::kernel::report::CandidateVerdict) -> Line<'static> {
@@ -244,7 +239,7 @@ pub fn detail(view: &View<'_>, key: &str) -> Vec<Line<'static>> {
     let rows = Rows::new(*view);
     let Some(i) = (0..rows.len()).find(|i| rows.key(*i) == key) else { return Vec::new() };
     let report = rows.reports[i];
-    let mut out = missed_lines(view, report);
+    let mut out = spoiled_lines(view, report);
     out.extend(report.verdicts.iter().map(|v| verdict_line(view, v)));
     out.extend(control_lines(view, report));
     out.push(fact(view, "device", report.device.clone(), Role::Text));

@@ -1,0 +1,151 @@
+//! Candidates that are commands: the fork's own function in the server's own Python, here or on a host.
+//!
+//! Responsible for handing a task to a command and for taking its answer apart. Not responsible for
+//! the way to the host, nor for what the command does there.
+//!
+//! The command reads a safetensors file from its standard input and writes one to its standard output,
+//! so that nothing is left on the host. `kernels/external.py` is a template for it.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::procedure::Failure;
+use crate::kernel::candidate::Candidate;
+use crate::kernel::outside::ExternalCommand;
+use crate::kernel::task::{Outside, Task};
+use crate::kernel::tensors::{Tensor, from_file, to_file};
+use crate::remote::host::{self, Host, Hosts, Limits, Place};
+use crate::untrusted::Untrusted;
+
+/// How often somebody is asked whether to go on.
+const LOOK: Duration = Duration::from_millis(50);
+/// Bytes beside the tensors that an answer may have.
+const SLACK: usize = 1 << 20;
+/// What ends the inputs in the text that a shell is given; base64 has no such line.
+const END: &str = "_end_of_inputs_";
+
+/// Runs commands.
+#[expect(missing_debug_implementations, reason = "it holds the caller's function")]
+pub struct Commands<'a> {
+    hosts: Hosts,
+    /// What waits for a host; none where this was not made by the program's own runtime.
+    runtime: Option<Handle>,
+    cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl<'a> Commands<'a> {
+    /// Over these links; `cancelled` is asked while a command runs.
+    pub fn new(hosts: Hosts, cancelled: &'a (dyn Fn() -> bool + Sync)) -> Self {
+        Self { hosts, runtime: Handle::try_current().ok(), cancelled }
+    }
+}
+
+impl Outside for Commands<'_> {
+    fn run(&self, candidate: &Candidate, task: &Task) -> Result<Vec<Tensor>, Failure> {
+        let Some(command) = &candidate.command else {
+            return Err(Failure::new(format!("candidate `{}` has no command", candidate.name)));
+        };
+        let about = |f: Failure| Failure { message: format!("candidate `{}`: {}", candidate.name, f.message), ..f };
+        let text = script(command, &to_file(&task.inputs, notes(candidate, task))?);
+        let output = self.shell(command, &text, task.bytes() + SLACK).map_err(about)?;
+        let last = || {
+            let line = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing");
+            Untrusted::from(crate::redact::text(line)).visible(160).to_string()
+        };
+        if output.status != Some(0) {
+            let how = output.status.map_or_else(|| "by a signal".into(), |s| format!("with status {s}"));
+            return Err(about(
+                Failure::new(format!("`{}` ended {how}: {}", says(command), last()))
+                    .hint("`kernels/external.py` is a template of what it must do"),
+            ));
+        }
+        from_file(&output.out, &task.outputs).map_err(|f| {
+            about(Failure {
+                message: format!("`{}` answered with {} (its last words: {})", says(command), f.message, last()),
+                hint: f.hint.or_else(|| {
+                    Some("its standard output must be the safetensors file and nothing else".into())
+                }),
+            })
+        })
+    }
+}
+
+impl Commands<'_> {
+    fn shell(&self, command: &ExternalCommand, text: &str, bytes: usize) -> Result<host::Output, Failure> {
+        let host = if command.host == "local" { Host::Local } else { Host::named(&command.host).map_err(host::HostError::failure)? };
+        let place = Place::new(host, &command.r#become).map_err(host::HostError::failure)?;
+        let limits = Limits { time: Duration::from_secs(command.timeout_s), bytes };
+        let token = CancellationToken::new();
+        let work = async {
+            let asked = host::run(&self.hosts, &place, text, &[], &limits, &token);
+            tokio::pin!(asked);
+            loop {
+                tokio::select! {
+                    end = &mut asked => return end,
+                    () = tokio::time::sleep(LOOK) => if (self.cancelled)() { token.cancel() },
+                }
+            }
+        };
+        let end = match &self.runtime {
+            Some(handle) => handle.block_on(work),
+            None => tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|e| Failure::new(e.to_string()))?
+                .block_on(work),
+        };
+        end.map_err(host::HostError::failure)
+    }
+}
+
+/// The command as a person would type it, with the host in front.
+pub fn says(command: &ExternalCommand) -> String {
+    let words = shlex::try_join(command.argv.iter().map(String::as_str)).unwrap_or_else(|_| command.argv.join(" "));
+    let place = if command.host == "local" { String::new() } else { format!("{}: ", command.host) };
+    let before = if command.r#become.is_empty() { String::new() } else { format!("{} ", command.r#become) };
+    format!("{place}{before}{words}")
+}
+
+/// Feeds the inputs to the command. The shell would read bytes itself, so that they are in base64.
+fn script(command: &ExternalCommand, inputs: &[u8]) -> String {
+    let words = shlex::try_join(command.argv.iter().map(String::as_str)).unwrap_or_default();
+    let mut text = format!("base64 -d <<'{END}' | {words}\n");
+    let encoded = STANDARD.encode(inputs);
+    for line in encoded.as_bytes().chunks(76) {
+        let _ = writeln!(text, "{}", String::from_utf8_lossy(line));
+    }
+    let _ = writeln!(text, "{END}");
+    text
+}
+
+/// What a command is told beside the tensors.
+fn notes(candidate: &Candidate, task: &Task) -> HashMap<String, String> {
+    let mut notes = HashMap::from([
+        ("spec".into(), candidate.spec.clone()),
+        ("candidate".into(), candidate.name.clone()),
+        ("rows".into(), task.rows.to_string()),
+        ("splits".into(), candidate.accumulate.splits.to_string()),
+    ]);
+    notes.extend(task.ints.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())));
+    notes.extend(task.floats.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())));
+    let outputs = task.outputs.iter().map(|slot| {
+        let kind = match slot.kind {
+            crate::kernel::tensors::Kind::F32 => "f32",
+            crate::kernel::tensors::Kind::I32 => "i32",
+        };
+        let shape: Vec<String> = slot.shape.iter().map(usize::to_string).collect();
+        format!("{}:{kind}:{}", slot.name, shape.join("x"))
+    });
+    notes.insert("outputs".into(), outputs.collect::<Vec<_>>().join(" "));
+    notes
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

@@ -1,0 +1,212 @@
+//! The CUDA kernels without a card: every one compiles for every architecture, what is shipped is
+//! what a fresh build gives, and a machine without a card says so.
+//!
+//! Compiled is not run: what a kernel gives is seen on a card alone.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use patchbench::kernel::candidate::Candidate;
+use patchbench::kernel::cuda::nvrtc::{Code, Nvrtc, places};
+use patchbench::kernel::cuda::source::{self, CEILINGS, SOURCES};
+use patchbench::kernel::cuda::{cards, shipped};
+use patchbench::kernel::outside::Cuda;
+use patchbench::kernel::specs;
+use rayon::prelude::*;
+use regex::Regex;
+
+use crate::common::program;
+
+/// The version of the compiler whose output is kept in the repository.
+const VERSION: (i32, i32) = (13, 0);
+
+/// Compute capabilities: Ampere, Hopper, and Blackwell of workstations.
+const CAPABILITIES: [u32; 3] = [80, 90, 120];
+
+/// The compiler, or `None` with a reason printed where it is not installed.
+fn compiler() -> Option<Nvrtc> {
+    match Nvrtc::load(&places(&|name| std::env::var(name).ok())) {
+        Ok(nvrtc) => Some(nvrtc),
+        Err(failure) => {
+            println!("SKIP nvrtc: {}", failure.message);
+            None
+        }
+    }
+}
+
+/// All built-in candidates with their source.
+fn all() -> Vec<(&'static source::Source, Candidate)> {
+    let of = |from: &'static source::Source| {
+        let spec = specs().iter().find(|s| s.name == from.spec).unwrap();
+        let candidates = source::candidates(from.text, from.file, spec).unwrap();
+        candidates.into_iter().map(move |candidate| (from, candidate))
+    };
+    SOURCES.iter().flat_map(of).collect()
+}
+
+/// Registers of a thread, and bytes that did not fit into them, by function.
+type Figures = BTreeMap<String, (u32, u32)>;
+
+/// Takes the assembler's remarks apart.
+fn figures(log: &str) -> Figures {
+    let name = Regex::new(r"Function properties for (\S+)|Compiling entry function '([^']+)'").unwrap();
+    let spills = Regex::new(r"(\d+) bytes spill stores, (\d+) bytes spill loads").unwrap();
+    let used = Regex::new(r"Used (\d+) registers").unwrap();
+    let mut found = Figures::new();
+    let mut now = String::new();
+    for line in log.lines() {
+        if let Some(at) = name.captures(line) {
+            now = at.get(1).or(at.get(2)).unwrap().as_str().to_owned();
+        } else if let Some(at) = spills.captures(line) {
+            found.entry(now.clone()).or_default().1 += at[1].parse::<u32>().unwrap() + at[2].parse::<u32>().unwrap();
+        } else if let Some(at) = used.captures(line) {
+            found.entry(now.clone()).or_default().0 = at[1].parse().unwrap();
+        }
+    }
+    found
+}
+
+#[test]
+fn remarks_of_the_assembler_are_taken_apart() {
+    let log = "ptxas info    : Compiling entry function 'f' for 'sm_90'\nptxas info    : Function properties for f\n    \
+               8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 40 registers\n";
+    assert_eq!(figures(log), Figures::from([("f".into(), (40, 16))]));
+}
+
+/// Every kernel for every architecture: registers are listed in `docs/kernels.md`, and none spills.
+#[test]
+fn every_kernel_compiles_for_every_architecture_and_keeps_to_its_registers() {
+    let Some(nvrtc) = compiler() else { return };
+    let jobs: Vec<(&source::Source, Candidate, u32)> = all()
+        .into_iter()
+        .flat_map(|(from, candidate)| {
+            let suits = |capability: &u32| candidate.cuda.as_ref().unwrap().suits(*capability).is_ok();
+            let suited: Vec<u32> = CAPABILITIES.into_iter().filter(suits).collect();
+            suited.into_iter().map(move |capability| (from, candidate.clone(), capability))
+        })
+        .collect();
+    let compiled: Vec<(String, u32, Result<Figures, String>)> = jobs
+        .par_iter()
+        .map(|(from, candidate, capability)| {
+            let cuda = candidate.cuda.as_ref().unwrap();
+            let arch = source::arch(cuda, *capability);
+            let mut options = source::options(cuda, &arch);
+            options.push("--ptxas-options=-v".into());
+            let text = source::expanded(from.text, from.file).unwrap();
+            let made = nvrtc.compile(from.file, &text, &options, Code::Cubin);
+            let made = made.map_err(|f| f.message).map(|made| {
+                assert!(made.code.starts_with(b"\x7fELF"), "{} {arch}: no machine code", candidate.name);
+                let mut all = figures(&made.log);
+                all.retain(|name, _| cuda.launch.iter().any(|l| l.function == *name));
+                all
+            });
+            (shipped::key(candidate), *capability, made)
+        })
+        .collect();
+    let broken: Vec<String> = compiled
+        .iter()
+        .filter_map(|(key, arch, made)| made.as_ref().err().map(|why| format!("{key} sm_{arch}: {why}")))
+        .collect();
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
+    let mut table = Table::new();
+    for (key, capability, made) in compiled {
+        for (function, figures) in made.unwrap() {
+            table.entry((key.clone(), function)).or_default().insert(capability, figures);
+        }
+    }
+    let spilled: Vec<String> = table
+        .iter()
+        .flat_map(|((key, function), by)| by.iter().map(move |(arch, f)| (format!("{key} {function} sm_{arch}"), f.1)))
+        .filter(|(_, bytes)| *bytes > 0)
+        .map(|(what, bytes)| format!("{what}: {bytes} bytes"))
+        .collect();
+    assert!(spilled.is_empty(), "spills:\n{}", spilled.join("\n"));
+    let written = markdown(&table);
+    print!("{written}");
+    if nvrtc.version == VERSION {
+        kept_in_repository("docs/kernels.md", written.as_bytes());
+    }
+}
+
+/// Figures by candidate and function, then by capability.
+type Table = BTreeMap<(String, String), BTreeMap<u32, (u32, u32)>>;
+
+fn markdown(table: &Table) -> String {
+    let mut out = String::from(
+        "# Registers of the kernels\n\nCompiled by NVRTC 13.0 for each architecture, which is no run: `-` is where a \
+         kernel cannot be compiled for it.\nWhat was run is in `docs/performance.md`. No kernel spills.\n\n\
+         | candidate | function | sm_80 | sm_90 | sm_120a |\n|---|---|---|---|---|\n",
+    );
+    for ((key, function), by) in table {
+        let of = |capability| by.get(&capability).map_or_else(|| "-".into(), |(registers, _)| registers.to_string());
+        let [ampere, hopper, blackwell] = CAPABILITIES.map(of);
+        let _ = writeln!(out, "| {key} | `{function}` | {ampere} | {hopper} | {blackwell} |");
+    }
+    out
+}
+
+/// Compares a file with what it should be, or writes it where that is asked for.
+fn kept_in_repository(path: &str, bytes: &[u8]) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("PATCHBENCH_BLESS").is_some() {
+        fs_err::write(&file, bytes).unwrap();
+        return;
+    }
+    assert!(fs_err::read(&file).is_ok_and(|kept| kept == bytes), "`{path}` is not what a fresh build gives: run `scripts/ptx`");
+}
+
+/// The PTX in the program is that of the sources in the repository.
+#[test]
+fn shipped_ptx_is_that_of_a_fresh_build() {
+    let Some(nvrtc) = compiler() else { return };
+    if nvrtc.version != VERSION {
+        println!("SKIP nvrtc-version: NVRTC {}.{} makes other text than 13.0", nvrtc.version.0, nvrtc.version.1);
+        return;
+    }
+    let fresh = shipped::build(&nvrtc, &|_| {}).unwrap();
+    if std::env::var_os("PATCHBENCH_BLESS").is_some() {
+        kept_in_repository("kernels/ptx.json.zst", &shipped::packed(&fresh).unwrap());
+        return;
+    }
+    let kept = shipped::archive().unwrap();
+    assert_eq!(kept.keys().collect::<Vec<_>>(), fresh.keys().collect::<Vec<_>>(), "run `scripts/ptx`");
+    let other: Vec<&String> = fresh.keys().filter(|key| kept.get(*key) != fresh.get(*key)).collect();
+    assert!(other.is_empty(), "not that of a fresh build, run `scripts/ptx`: {other:?}");
+}
+
+#[test]
+fn the_ceilings_compile_too() {
+    let Some(nvrtc) = compiler() else { return };
+    let text = source::expanded(CEILINGS, "ceilings.cu").unwrap();
+    for capability in CAPABILITIES {
+        let (cuda, arch) = (Cuda::default(), source::arch(&Cuda::default(), capability));
+        nvrtc.compile("ceilings.cu", &text, &source::options(&cuda, &arch), Code::Cubin).unwrap();
+    }
+}
+
+#[test]
+fn a_source_that_does_not_compile_is_one_sentence_with_its_line() {
+    let Some(nvrtc) = compiler() else { return };
+    let text = source::expanded("#include \"common.cuh\"\nint x = missing;\n", "mine.cu").unwrap();
+    let failure = nvrtc.compile("mine.cu", &text, &source::options(&Cuda::default(), "sm_90"), Code::Cubin).unwrap_err();
+    assert!(failure.message.starts_with("`mine.cu` does not compile: mine.cu(2): error"), "{}", failure.message);
+}
+
+#[test]
+fn without_a_card_the_program_explains_and_everything_else_works() {
+    if let Ok(cards) = cards() {
+        println!("SKIP no-card: this machine has {} card(s)", cards.len());
+        return;
+    }
+    let ran = Command::new(program()).args(["micro", "norm", "--device", "cuda:0", "--json"]).output().unwrap();
+    assert_eq!(ran.status.code(), Some(3), "{}", String::from_utf8_lossy(&ran.stderr));
+    let answer: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(answer["error"]["code"], "no-device");
+    let said = answer["error"]["message"].as_str().unwrap();
+    assert!(said.contains("NVIDIA driver") || said.contains("the driver"), "{said}");
+    assert!(answer["error"]["hint"].as_str().unwrap().contains("--device cpu"), "{answer}");
+    let cpu = Command::new(program()).args(["micro", "norm", "--json"]).output().unwrap();
+    assert_eq!(cpu.status.code(), Some(0), "{}", String::from_utf8_lossy(&cpu.stderr));
+}
