@@ -90,8 +90,8 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
             }
         }
         JobSpec::ImportPatches { case, from } => import(&world, case.as_deref(), &from, &context).await,
-        JobSpec::Micro { spec, device, checkpoint, candidates } => {
-            micro(spec, device, [checkpoint, candidates].map(|p| p.map(PathBuf::from)), &context).await
+        JobSpec::Micro { spec, device, checkpoint, candidates, activations } => {
+            micro(spec, device, [checkpoint, candidates, activations].map(|p| p.map(PathBuf::from)), &context).await
         }
     }
 }
@@ -190,7 +190,7 @@ async fn import(
 async fn micro(
     spec: String,
     device: String,
-    [checkpoint, candidates]: [Option<PathBuf>; 2],
+    [checkpoint, candidates, activations]: [Option<PathBuf>; 3],
     context: &JobContext,
 ) -> Result<(), Failure> {
     let within = context.clone();
@@ -202,6 +202,7 @@ async fn micro(
             device: &device,
             checkpoint: checkpoint.as_deref(),
             candidates: candidates.as_deref(),
+            activations: activations.as_deref(),
             now: Timestamp::now(),
         };
         kernel::run(&request, &progress, &cancelled)

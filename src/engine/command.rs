@@ -135,6 +135,9 @@ pub enum Command {
         /// File with more candidates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         candidates: Option<String>,
+        /// File or folder of recorded activations; `None` is the lab's own pass, or made-up ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        activations: Option<String>,
     },
     /// Find the guilty patch: anchors, then patches in case order, then acquittals.
     Isolate {

@@ -120,10 +120,11 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
             turn.start(command.spelling(), Some(command), spec);
         }
-        Command::Micro { spec, device, checkpoint, candidates } => {
+        Command::Micro { spec, device, checkpoint, candidates, activations } => {
             let (spec, device) = (spec.clone(), device.clone());
             let (checkpoint, candidates) = (checkpoint.clone(), candidates.clone());
-            let spec = JobSpec::Micro { spec, device, checkpoint, candidates };
+            let activations = activations.clone();
+            let spec = JobSpec::Micro { spec, device, checkpoint, candidates, activations };
             turn.start(command.spelling(), Some(command), spec);
         }
         Command::Isolate { patches } => {

@@ -13,6 +13,7 @@ pub mod measure;
 pub mod mhc;
 pub mod microtest;
 pub mod oracle;
+pub mod recorded;
 pub mod report;
 pub mod sites;
 mod spec;

@@ -1,7 +1,9 @@
 //! The microtests by name, and the one door through which they are run.
 //!
 //! Responsible for names, devices, candidates and inputs of a run. Not responsible for any test
-//! itself.
+//! itself, nor for runs on recorded activations, which are `recorded`.
+
+mod recorded;
 
 use std::path::Path;
 use std::time::Instant;
@@ -52,6 +54,8 @@ pub struct Request<'a> {
     pub checkpoint: Option<&'a Path>,
     /// A file with more candidates; `None` leaves it at the built-in ones.
     pub candidates: Option<&'a Path>,
+    /// A file or folder of recorded activations; `None` takes those of the lab's own pass, or made-up ones.
+    pub activations: Option<&'a Path>,
     /// The time at the start.
     pub now: Timestamp,
 }
@@ -74,7 +78,11 @@ pub fn run(
     check_device(request.device)?;
     let candidates = candidates(spec, request.candidates)?;
     let doer = Doer { candidates: &candidates, progress, cancelled };
+    let recording = request.activations.map(|place| recorded::open(spec, request.device, place)).transpose()?;
     let inputs = Inputs::of(request.checkpoint, progress, cancelled)?;
+    if let Some(recording) = &recording {
+        return Ok(ended(request, begun, recorded::report(spec.name, &inputs, recording, &doer)?));
+    }
     let report = match spec.name {
         mhc::SPEC => mhc_mix(&inputs, &doer)?,
         "indexer" => doer.measure(&Indexer, &cases(&inputs, indexer::synthetic, Some(indexer::lab))?)?,
@@ -87,9 +95,14 @@ pub fn run(
         "quantise" => doer.measure(&Quantise, &cases(&inputs, quantise::synthetic, None)?)?,
         other => return Err(Failure::new(format!("microtest `{other}` has no inputs"))),
     };
+    Ok(ended(request, begun, report))
+}
+
+/// A report with device and times.
+fn ended(request: &Request<'_>, begun: Instant, report: MicroReport) -> MicroReport {
     let took = begun.elapsed();
     let at = request.now.checked_add(SignedDuration::try_from(took).unwrap_or_default()).unwrap_or(request.now);
-    Ok(MicroReport { at, device: request.device.into(), seconds: took.as_secs_f64(), ..report })
+    MicroReport { at, device: request.device.into(), seconds: took.as_secs_f64(), ..report }
 }
 
 /// What every run needs.
@@ -150,13 +163,23 @@ fn real_size(
 }
 
 fn mhc_mix_of_lab(model: &Model, place: &str, doer: &Doer<'_>) -> Result<MicroReport, Failure> {
-    let ids = mhc::golden_ids()?;
+    let first = model.embed(&mhc::golden_ids()?);
+    mhc_mix_from(model, first, |reference| mhc::cases(model, reference, place), doer)
+}
+
+/// The mixing of the lab model from these streams on; the sites alone are given these cases.
+fn mhc_mix_from(
+    model: &Model,
+    first: Vec<f64>,
+    cases: impl FnOnce(&mhc::chain::Reference) -> Cases<mhc::site::SiteCase>,
+    doer: &Doer<'_>,
+) -> Result<MicroReport, Failure> {
     let good: Vec<Candidate> = doer.candidates.iter().filter(|c| c.fault.is_none()).cloned().collect();
     let total = sweep::ticks(SITES, doer.candidates) + SITES as u64 + mhc::chain::ticks(good.len());
     let ticker = Ticker::new(total, doer.progress, doer.cancelled);
-    let reference = mhc::chain::reference(model, &ids, &ticker).map_err(stopped)?;
+    let reference = mhc::chain::reference(model, first, &ticker).map_err(stopped)?;
     let through = mhc::chain::through(model, &reference, &good, &ticker).map_err(stopped)?;
-    let cases = mhc::cases(model, &reference, place);
+    let cases = cases(&reference);
     let swept = sweep::sweep(&mhc::MhcMix, &cases, doer.candidates, &ticker).map_err(stopped)?;
     Ok(judge::report(&mhc::INFO, &cases, &swept, Some(&through)))
 }

@@ -502,11 +502,13 @@ fn recall_plan(args: &[&str], context: &Context<'_>) -> Result<RecallPlan, Failu
 fn micro(args: &[&str], context: &Context<'_>) -> Result<Vec<Command>, Failure> {
     let device = option(args, "--device")?.unwrap_or("cpu").to_owned();
     let checkpoint = option(args, "--checkpoint")?.map(str::to_owned);
+    let activations = option(args, "--activations")?.map(str::to_owned);
     let run = |spec: String| Command::Micro {
         spec,
         device: device.clone(),
         checkpoint: checkpoint.clone(),
         candidates: None,
+        activations: activations.clone(),
     };
     if let Some(spec) = args.first().filter(|a| !a.starts_with("--")) {
         return Ok(vec![run((*spec).to_owned())]);

@@ -115,7 +115,13 @@ fn typed_commands_mean_what_scripts_mean() {
     check(":undo-procedure p2<ret>", &[Command::UndoProcedure { procedure: ProcedureId(2) }]);
     check(
         ":micro mhc-mix --device cpu<ret>",
-        &[Command::Micro { spec: "mhc-mix".into(), device: "cpu".into(), checkpoint: None, candidates: None }],
+        &[Command::Micro {
+            spec: "mhc-mix".into(),
+            device: "cpu".into(),
+            checkpoint: None,
+            candidates: None,
+            activations: None,
+        }],
     );
     check("i", &[]);
     check("ii", &[Command::Isolate { patches: vec![] }]);

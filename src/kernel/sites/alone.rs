@@ -81,6 +81,11 @@ pub fn alone(
     for site in 0..sites.count() {
         let weights = checked(sites, site)?;
         packed.fill(&weights.mixing);
+        activations.at_site(site)?;
+        let groups = streams.par_chunks_mut(inner * GROUP).enumerate();
+        groups.for_each(|(group, streams)| {
+            activations.entering(group * GROUP, streams);
+        });
         let at = At { site, affine: affine(&weights), packed: &packed, plan: &plan, activations, arithmetics, inputs };
         let blocks: Vec<BlockErrors> = streams
             .par_chunks_mut(BLOCK * inner * GROUP)

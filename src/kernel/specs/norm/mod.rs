@@ -23,7 +23,7 @@ use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 
-pub use case::{Case, Rows, lab, synthetic};
+pub use case::{Case, RECORDED, Rows, lab, recorded, recorded_in_lab, synthetic};
 
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
@@ -68,6 +68,10 @@ impl Microtest for Norm {
 
     fn run(&self, case: &Case, candidate: &Candidate) -> Outcome {
         run::run(case, candidate)
+    }
+
+    fn applies(&self, case: &Case, candidate: &Candidate) -> bool {
+        !candidate.has_fault("weight-forgotten") || case.weight.iter().any(|w| *w != 1.0)
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

@@ -28,7 +28,7 @@ use crate::kernel::candidate::Candidate;
 use crate::kernel::format::Rounding;
 use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 
-pub use case::{Case, synthetic};
+pub use case::{Case, RECORDED, recorded, synthetic};
 
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
