@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "a skip is found in the output")]
 
 mod activations;
+mod agreement;
 mod artefacts;
 mod changes_host;
 mod checkpoint;
