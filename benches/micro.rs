@@ -22,7 +22,15 @@ fn main() {
 /// The whole microtest: weights, reference, floor, candidates, twins, verdicts.
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn mhc_mix() {
-    let request = Request { spec: SPEC, device: "cpu", force_device: false, checkpoint: None, candidates: None, now: Timestamp::UNIX_EPOCH };
+    let request = Request {
+        spec: SPEC,
+        device: "cpu",
+        force_device: false,
+        checkpoint: None,
+        candidates: None,
+        activations: None,
+        now: Timestamp::UNIX_EPOCH,
+    };
     divan::black_box(run(&request, &|_, _, _| {}, &|| false).expect("the sweep ends"));
 }
 
@@ -37,14 +45,14 @@ fn load() {
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn forward(bencher: divan::Bencher<'_, '_>) {
     let (model, ids) = lab();
-    bencher.bench_local(|| reference(&model, &ids, &quiet()).ok());
+    bencher.bench_local(|| reference(&model, model.embed(&ids), &quiet()).ok());
 }
 
 /// All sites of the bf16 candidate, each alone, on one core.
 #[divan::bench(sample_count = 10, sample_size = 1)]
 fn sites_alone(bencher: divan::Bencher<'_, '_>) {
     let (model, ids) = lab();
-    let reference = reference(&model, &ids, &quiet()).expect("nobody cancels");
+    let reference = reference(&model, model.embed(&ids), &quiet()).expect("nobody cancels");
     let cases = cases(&model, &reference, "the lab").cases;
     let round = ["weight", "streams", "output"].map(|point| (point.to_owned(), Storage::Element(Rounding::Bf16)));
     let bf16 = Candidate { round: round.into(), ..Candidate::exact(SPEC) };

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Template: the fork's own function as a candidate of a microtest.
 
-patchbench starts this in the server's own Python, on the server's own host, with the inputs of one case
-as a safetensors file on standard input, and reads the outputs as a safetensors file from standard
-output. Nothing is written anywhere else. Copy it, fill in `run`, and name it in a candidates file:
+patchbench starts this in the server's own Python, on the server's own host, with the inputs of each case
+as a safetensors file on standard input, behind its length in eight bytes, and reads the outputs so from
+standard output. Nothing is written anywhere else. Copy it, fill in `run`, and name it in a candidates file:
 
     [[candidate]]
     spec = "mhc-mix"
@@ -30,6 +30,7 @@ The notes of the file say which case it is: `spec`, `candidate`, `rows`, `splits
     norm      input [rows, width], weight [width], eps -> inverse_root [rows], output [rows, width]
 """
 
+import json
 import os
 import sys
 
@@ -46,24 +47,27 @@ def main():
     import torch
     from safetensors.torch import load, save
 
-    data = sys.stdin.buffer.read()
-    length = int.from_bytes(data[:8], "little")
-    import json
-
-    notes = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    inputs = {name: tensor.to(device) for name, tensor in load(data).items()}
-    outputs = run(inputs, notes)
-    shapes = {}
+    with os.fdopen(answer, "wb") as out:
+        # One case after another, each behind its length: this process is started once for all.
+        while header := sys.stdin.buffer.read(8):
+            data = sys.stdin.buffer.read(int.from_bytes(header, "little"))
+            notes = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            inputs = {name: tensor.to(device) for name, tensor in load(data).items()}
+            file = save(checked(run(inputs, notes), notes))
+            out.write(len(file).to_bytes(8, "little") + file)
+
+
+def checked(outputs, notes):
+    """The outputs that were asked for, with their types and shapes."""
+    import torch
+
+    made = {}
     for wanted in notes["outputs"].split():
         name, kind, shape = wanted.split(":")
-        shapes[name] = (torch.int32 if kind == "i32" else torch.float32, [int(n) for n in shape.split("x")])
-    made = {
-        name: outputs[name].detach().to("cpu", dtype).reshape(shape).contiguous()
-        for name, (dtype, shape) in shapes.items()
-    }
-    with os.fdopen(answer, "wb") as out:
-        out.write(save(made))
+        dtype = torch.int32 if kind == "i32" else torch.float32
+        made[name] = outputs[name].detach().to("cpu", dtype).reshape([int(n) for n in shape.split("x")]).contiguous()
+    return made
 
 
 if __name__ == "__main__":

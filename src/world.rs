@@ -90,8 +90,8 @@ async fn run(world: RealWorld, spec: JobSpec, context: JobContext) -> Result<(),
             }
         }
         JobSpec::ImportPatches { case, from } => import(&world, case.as_deref(), &from, &context).await,
-        JobSpec::Micro { spec, device, force_device, checkpoint, candidates } => {
-            let paths = [checkpoint, candidates].map(|p| p.map(PathBuf::from));
+        JobSpec::Micro { spec, device, force_device, checkpoint, candidates, activations } => {
+            let paths = [checkpoint, candidates, activations].map(|p| p.map(PathBuf::from));
             micro(spec, device, force_device, paths, &context).await
         }
     }
@@ -192,7 +192,7 @@ async fn micro(
     spec: String,
     device: String,
     force_device: bool,
-    [checkpoint, candidates]: [Option<PathBuf>; 2],
+    [checkpoint, candidates, activations]: [Option<PathBuf>; 3],
     context: &JobContext,
 ) -> Result<(), Failure> {
     let within = context.clone();
@@ -205,6 +205,7 @@ async fn micro(
             force_device,
             checkpoint: checkpoint.as_deref(),
             candidates: candidates.as_deref(),
+            activations: activations.as_deref(),
             now: Timestamp::now(),
         };
         kernel::run(&request, &progress, &cancelled)

@@ -144,6 +144,7 @@
 //! round = { activation = "nvfp4", weight = "nvfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! rows-together = true
 //! define = ["ACTIVATION=NVFP4", "WEIGHT=NVFP4", "ROUND_OUTPUT=BF16"]
 //! launch = [
 //!   { function = "largest_activation", threads = 256, grid = [["rows", 1]] },
@@ -175,6 +176,7 @@
 //! round = { activation = "nvfp4", weight = "nvfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! rows-together = true
 //! define = ["ACTIVATION=NVFP4", "WEIGHT=NVFP4", "ROUND_OUTPUT=BF16"]
 //! arch = "sm_120a"
 //! launch = [

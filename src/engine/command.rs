@@ -131,13 +131,16 @@ pub enum Command {
         /// Device: `cpu`, `cuda:0`, several with commas between them, or `all` for every card.
         device: String,
         /// Whether a card is used that somebody else computes on.
-        #[serde(default, skip_serializing_if = "is_false")]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         force_device: bool,
         /// Where the checkpoint is; `None` is the lab's.
         checkpoint: Option<String>,
         /// File with more candidates.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         candidates: Option<String>,
+        /// File or folder of recorded activations; `None` is the lab's own pass, or made-up ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        activations: Option<String>,
     },
     /// Find the guilty patch: anchors, then patches in case order, then acquittals.
     Isolate {
@@ -328,8 +331,4 @@ fn join(head: &str, tail: Option<&str>) -> String {
         Some(tail) => format!("{head} {tail}"),
         None => head.to_owned(),
     }
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }

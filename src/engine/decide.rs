@@ -120,10 +120,11 @@ fn try_act(turn: &mut Turn, command: &Command) -> Result<(), Failure> {
             let spec = JobSpec::ImportPatches { case: turn.state.case.clone(), from: from.clone() };
             turn.start(command.spelling(), Some(command), spec);
         }
-        Command::Micro { spec, device, force_device, checkpoint, candidates } => {
+        Command::Micro { spec, device, force_device, checkpoint, candidates, activations } => {
             let (spec, device, force_device) = (spec.clone(), device.clone(), *force_device);
             let (checkpoint, candidates) = (checkpoint.clone(), candidates.clone());
-            let spec = JobSpec::Micro { spec, device, force_device, checkpoint, candidates };
+            let activations = activations.clone();
+            let spec = JobSpec::Micro { spec, device, force_device, checkpoint, candidates, activations };
             turn.start(command.spelling(), Some(command), spec);
         }
         Command::Isolate { patches } => {

@@ -92,6 +92,8 @@ pub enum JobSpec {
         checkpoint: Option<String>,
         /// File with more candidates.
         candidates: Option<String>,
+        /// File or folder of recorded activations.
+        activations: Option<String>,
     },
 }
 

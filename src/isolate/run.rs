@@ -76,6 +76,7 @@ fn command(view: &View<'_>, run: &Run) -> Option<Command> {
             device: "cpu".into(),
             checkpoint: None,
             candidates: None,
+            activations: None,
         }),
         Work::Boot { arm, after, index, repeats } => {
             if let Some(target) = arms::met_targets(view.case).find(|t| needs_start(view, t, arm, *after)) {

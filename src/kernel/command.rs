@@ -3,10 +3,10 @@
 //! Responsible for handing a task to a command and for taking its answer apart. Not responsible for
 //! the way to the host, nor for what the command does there.
 //!
-//! The command reads a safetensors file from its standard input and writes one to its standard output,
-//! so that nothing is left on the host. `kernels/external.py` is a template for it.
+//! The command reads safetensors files from its standard input, each behind its length in eight bytes,
+//! and writes as many to its standard output, so that nothing is left on the host. `kernels/external.py` is a template for it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -48,15 +48,27 @@ impl<'a> Commands<'a> {
 
 impl Outside for Commands<'_> {
     fn run(&self, candidate: &Candidate, task: &Task) -> Result<Vec<Tensor>, Failure> {
+        let mut all = self.run_all(candidate, std::slice::from_ref(task))?;
+        all.pop().ok_or_else(|| Failure::new("there was nothing to run"))
+    }
+
+    /// All cases go to one process: a server's Python takes longer to start than a kernel to run.
+    fn run_all(&self, candidate: &Candidate, tasks: &[Task]) -> Result<Vec<Vec<Tensor>>, Failure> {
         let Some(command) = &candidate.command else {
             return Err(Failure::new(format!("candidate `{}` has no command", candidate.name)));
         };
         let about = |f: Failure| Failure { message: format!("candidate `{}`: {}", candidate.name, f.message), ..f };
-        let text = script(command, &to_file(&task.inputs, notes(candidate, task))?);
-        let output = self.shell(command, &text, task.bytes() + SLACK).map_err(about)?;
+        let mut inputs = Vec::new();
+        for task in tasks {
+            let file = to_file(&task.inputs, notes(candidate, task))?;
+            inputs.extend((file.len() as u64).to_le_bytes());
+            inputs.extend(file);
+        }
+        let bytes = tasks.iter().map(Task::bytes).sum::<usize>() + SLACK;
+        let output = self.shell(command, &script(command, &inputs), bytes).map_err(about)?;
         let last = || {
             let line = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing");
-            Untrusted::from(crate::redact::text(line)).visible(160).to_string()
+            Untrusted::from(crate::redact::text(line)).visible(160)
         };
         if output.status != Some(0) {
             let how = output.status.map_or_else(|| "by a signal".into(), |s| format!("with status {s}"));
@@ -65,20 +77,37 @@ impl Outside for Commands<'_> {
                     .hint("`kernels/external.py` is a template of what it must do"),
             ));
         }
-        from_file(&output.out, &task.outputs).map_err(|f| {
+        let mut left = output.out.as_slice();
+        let one = |task: &Task| from_file(frame(&mut left)?, &task.outputs);
+        let answers = tasks.iter().map(one).collect::<Result<Vec<_>, Failure>>();
+        answers.map_err(|f| {
             about(Failure {
                 message: format!("`{}` answered with {} (its last words: {})", says(command), f.message, last()),
                 hint: f.hint.or_else(|| {
-                    Some("its standard output must be the safetensors file and nothing else".into())
+                    Some("its standard output must be the answers and nothing else; see `kernels/external.py`".into())
                 }),
             })
         })
     }
 }
 
+/// The next file: its length in eight bytes, little-endian, and its bytes.
+fn frame<'a>(left: &mut &'a [u8]) -> Result<&'a [u8], Failure> {
+    let short = || Failure::new("too few bytes");
+    let (length, rest) = left.split_first_chunk::<8>().ok_or_else(short)?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| short())?;
+    let (file, rest) = rest.split_at_checked(length).ok_or_else(short)?;
+    *left = rest;
+    Ok(file)
+}
+
 impl Commands<'_> {
     fn shell(&self, command: &ExternalCommand, text: &str, bytes: usize) -> Result<host::Output, Failure> {
-        let host = if command.host == "local" { Host::Local } else { Host::named(&command.host).map_err(host::HostError::failure)? };
+        let host = if command.host == "local" {
+            Host::Local
+        } else {
+            Host::named(&command.host).map_err(host::HostError::failure)?
+        };
         let place = Place::new(host, &command.r#become).map_err(host::HostError::failure)?;
         let limits = Limits { time: Duration::from_secs(command.timeout_s), bytes };
         let token = CancellationToken::new();
@@ -125,8 +154,8 @@ fn script(command: &ExternalCommand, inputs: &[u8]) -> String {
 }
 
 /// What a command is told beside the tensors.
-fn notes(candidate: &Candidate, task: &Task) -> HashMap<String, String> {
-    let mut notes = HashMap::from([
+fn notes(candidate: &Candidate, task: &Task) -> BTreeMap<String, String> {
+    let mut notes = BTreeMap::from([
         ("spec".into(), candidate.spec.clone()),
         ("candidate".into(), candidate.name.clone()),
         ("rows".into(), task.rows.to_string()),

@@ -8,7 +8,7 @@ use crate::remote::host::Settings;
 /// A fork's function in plain Python: safetensors in, safetensors out.
 const PYTHON: &str = r#"
 import json, struct, sys
-data = sys.stdin.buffer.read()
+data = sys.stdin.buffer.read()[8:]
 length = int.from_bytes(data[:8], "little")
 head = json.loads(data[8 : 8 + length])
 notes = head.pop("__metadata__")
@@ -28,7 +28,8 @@ out = json.dumps({
     "inverse_rms": {"dtype": "F32", "shape": [rows], "data_offsets": [96 * rows, 100 * rows]},
 }).encode()
 sys.stderr.write("one of many\n")
-sys.stdout.buffer.write(len(out).to_bytes(8, "little") + out + body)
+file = len(out).to_bytes(8, "little") + out + body
+sys.stdout.buffer.write(len(file).to_bytes(8, "little") + file)
 "#;
 
 fn candidate(argv: &[&str]) -> Candidate {
@@ -70,9 +71,9 @@ fn what_does_not_answer_rightly_is_one_sentence_with_its_last_words() {
         assert!(failure.message.starts_with("candidate `fork`: "), "{}", failure.message);
     };
     check(&["sh", "-c", "echo no module >&2; exit 3"], "ended with status 3: no module");
-    check(&["sh", "-c", "cat > /dev/null; echo hello"], "answered with no safetensors file");
+    check(&["sh", "-c", "cat > /dev/null; echo hello"], "answered with too few bytes");
     check(&["/nonexistent/python3"], "ended with status 127");
-    check(&["true"], "answered with no safetensors file");
+    check(&["true"], "answered with too few bytes");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use fs_err as fs;
 
 use crate::engine::procedure::Failure;
-use crate::kernel::checkpoint::{Checkpoint, CheckpointError, Tensor};
+use crate::kernel::checkpoint::{Checkpoint, CheckpointError, Stored, Tensor};
 
 /// What a converted file of `SGLang`'s dumper calls its one tensor.
 const VALUE: &str = "value";
@@ -23,9 +23,11 @@ const CONVERT: &str = "convert it where torch is: python3 -c 'import sys, torch;
                        with files that you trust, since unpickling runs code";
 
 /// Recorded tensors by name.
+///
+/// A file is open only while something is read of it: a recording may have more files than a process may hold open.
 #[derive(Debug)]
 pub struct Dump {
-    files: Vec<Checkpoint>,
+    files: Vec<PathBuf>,
     tensors: BTreeMap<String, Recorded>,
 }
 
@@ -78,13 +80,13 @@ impl Dump {
                 None => stored_as.clone(),
             };
             if let Some(before) = self.tensors.get(&name) {
-                let (one, other) = (self.files[before.file].place(), checkpoint.place());
+                let (one, other) = (self.file(before).display(), checkpoint.place());
                 return Err(Failure::new(format!("`{one}` and `{other}` both hold a tensor `{name}`"))
                     .hint("give the files of one recording alone"));
             }
             self.tensors.insert(name, Recorded { shape, dtype, tags: tags.clone(), file: at, stored_as });
         }
-        self.files.push(checkpoint);
+        self.files.push(place.to_owned());
         Ok(())
     }
 
@@ -98,27 +100,50 @@ impl Dump {
     /// # Errors
     /// There is no such tensor, its type is not converted, or its file cannot be read.
     pub fn tensor(&self, name: &str) -> Result<Tensor, Failure> {
-        let Some(recorded) = self.tensors.get(name) else {
-            let some: Vec<&str> = self.tensors.keys().take(8).map(String::as_str).collect();
-            return Err(Failure::new(format!("no tensor `{name}` was recorded")).hint(format!(
-                "there are {}, the first of them {}",
-                self.tensors.len(),
-                some.join(", ")
-            )));
-        };
-        Ok(self.files[recorded.file].any_tensor(&recorded.stored_as)?)
+        let recorded = self.find(name)?;
+        Ok(Checkpoint::open(self.file(recorded))?.any_tensor(&recorded.stored_as)?)
+    }
+
+    /// The first values of a recorded tensor as they are stored, at most so many; nothing else of it is read.
+    ///
+    /// # Errors
+    /// There is no such tensor, or its file cannot be read.
+    pub fn start(&self, name: &str, values: usize) -> Result<Stored, Failure> {
+        let recorded = self.find(name)?;
+        Ok(Checkpoint::open(self.file(recorded))?.start(&recorded.stored_as, values)?)
+    }
+
+    /// The file that holds a recorded tensor.
+    pub fn file(&self, recorded: &Recorded) -> &Path {
+        &self.files[recorded.file]
+    }
+
+    fn find(&self, name: &str) -> Result<&Recorded, Failure> {
+        let failure =
+            || Failure::new(format!("no tensor `{name}` was recorded")).hint(format!("there are {}", self.some()));
+        self.tensors.get(name).ok_or_else(failure)
+    }
+
+    /// How many tensors there are, and the names of some.
+    pub fn some(&self) -> String {
+        let some: Vec<&str> = self.tensors.keys().take(8).map(String::as_str).collect();
+        match some.len() {
+            0 => "none".to_owned(),
+            1 => format!("1, {}", some[0]),
+            _ => format!("{}, the first of them {}", self.tensors.len(), some.join(", ")),
+        }
     }
 
     /// Where the recording stands, in one line.
     pub fn provenance(&self) -> String {
         match self.files.as_slice() {
-            [one] => format!("{} recorded tensors of {}", self.tensors.len(), one.place()),
+            [one] => format!("{} recorded tensors of {}", self.tensors.len(), one.display()),
             [first, ..] => {
                 format!(
                     "{} recorded tensors of {} files beside {}",
                     self.tensors.len(),
                     self.files.len(),
-                    first.place()
+                    first.display()
                 )
             }
             [] => "nothing recorded".to_owned(),
@@ -128,6 +153,10 @@ impl Dump {
 
 /// The files of a path, in the order of their names.
 fn files_of(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    if !path.exists() {
+        return Err(Failure::new(format!("`{}` is not there", path.display()))
+            .hint("give the folder of a recording, or a file of it, on this machine"));
+    }
     if !path.is_dir() {
         return one_file(path).map(|file| vec![file]);
     }
@@ -246,6 +275,17 @@ mod tests {
     }
 
     #[test]
+    fn the_start_of_a_tensor_is_its_first_values() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = write(folder.path(), "x.safetensors", &[("x", 1.5), ("y", 2.5)]);
+        let dump = Dump::open(std::slice::from_ref(&file)).unwrap();
+        let start = |values: usize| dump.start("y", values).unwrap();
+        assert_eq!((start(1).values().unwrap(), start(9).values().unwrap()), (vec![2.5], vec![2.5]));
+        assert_eq!((start(0).bytes, start(0).shape), (vec![], vec![1, 1]));
+        assert_eq!(dump.file(&dump.recorded()["y"]), file);
+    }
+
+    #[test]
     fn one_name_in_two_plain_files_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "1.safetensors", &[("x", 1.0)]);
@@ -272,10 +312,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let empty = Dump::open(&[folder.path().to_owned()]).unwrap_err();
         assert!(empty.message.ends_with("holds no `.safetensors` file"), "{}", empty.message);
-        assert!(Dump::open(&[folder.path().join("no.safetensors")]).is_err());
+        let absent = Dump::open(&[folder.path().join("no.safetensors")]).unwrap_err();
+        assert!(absent.message.ends_with("no.safetensors` is not there"), "{}", absent.message);
         let file = write(folder.path(), "x.safetensors", &[("x", 1.0)]);
         let failure = Dump::open(&[file]).unwrap().tensor("y").unwrap_err();
-        assert_eq!(failure.hint.as_deref(), Some("there are 1, the first of them x"));
+        assert_eq!(failure.hint.as_deref(), Some("there are 1, x"));
         assert_eq!(Dump::open(&[]).unwrap().provenance(), "nothing recorded");
     }
 }

@@ -17,6 +17,7 @@ pub mod microtest;
 pub mod oracle;
 pub mod outside;
 mod places;
+pub mod recorded;
 pub mod report;
 pub mod sites;
 mod spec;

@@ -29,6 +29,9 @@ pub struct Cuda {
     /// Which units do its products.
     #[serde(default)]
     pub unit: Unit,
+    /// Rows share something, such as the scale of a whole tensor, so that a row alone may have other bits.
+    #[serde(default)]
+    pub rows_together: bool,
     /// The launches, in their order.
     pub launch: Vec<Launch>,
 }
@@ -70,8 +73,8 @@ pub struct Launch {
     pub shared: u32,
 }
 
-/// A command that reads inputs as safetensors from its standard input and writes outputs so to its
-/// standard output.
+/// A command that reads inputs as safetensors files from its standard input and writes outputs so to its
+/// standard output, one for each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ExternalCommand {
@@ -181,9 +184,8 @@ mod tests {
             assert_eq!(super::check(Some(&cuda(text)), None).unwrap_err().message, expect);
         };
         refused("launch = []", "it launches nothing");
-        let launch = |threads: u32, grid: &str| {
-            format!("launch = [{{ function = \"f\", threads = {threads}, grid = {grid} }}]")
-        };
+        let launch =
+            |threads: u32, grid: &str| format!("launch = [{{ function = \"f\", threads = {threads}, grid = {grid} }}]");
         refused(&launch(0, "[[\"rows\", 1]]"), "a block cannot have 0 threads");
         refused(&launch(32, "[]"), "`f` has no grid");
         refused(&launch(32, "[[\"rows\", 0]]"), "`f` has no grid");

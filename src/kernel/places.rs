@@ -138,6 +138,13 @@ impl Outside for Place<'_> {
         }
     }
 
+    fn run_all(&self, candidate: &Candidate, tasks: &[Task]) -> Result<Vec<Vec<Tensor>>, Failure> {
+        match &self.card {
+            Some(card) if candidate.cuda.is_some() => card.run_all(candidate, tasks),
+            _ => self.commands.run_all(candidate, tasks),
+        }
+    }
+
     fn measure(&self, candidate: &Candidate, task: &Task) -> Result<Option<KernelRun>, Failure> {
         self.card.as_ref().map_or(Ok(None), |card| card.measure(candidate, task))
     }

@@ -1,7 +1,9 @@
 //! The microtests by name, and the one door through which they are run.
 //!
 //! Responsible for names, devices, candidates and inputs of a run. Not responsible for any test
-//! itself.
+//! itself, nor for runs on recorded activations, which are `recorded`.
+
+mod recorded;
 
 use std::path::Path;
 use std::time::Instant;
@@ -63,6 +65,8 @@ pub struct Request<'a> {
     pub checkpoint: Option<&'a Path>,
     /// A file with more candidates; `None` leaves it at the built-in ones.
     pub candidates: Option<&'a Path>,
+    /// A file or folder of recorded activations; `None` takes those of the lab's own pass, or made-up ones.
+    pub activations: Option<&'a Path>,
     /// The time at the start.
     pub now: Timestamp,
 }
@@ -102,25 +106,34 @@ pub fn run(
     if places.is_empty() {
         return Ok(reports);
     }
+    let recording = request.activations.map(|place| recorded::open(spec, place)).transpose()?;
     let doer = Doer { candidates: &candidates, places: &places, progress, cancelled };
     let inputs = Inputs::of(request.checkpoint, progress, cancelled)?;
-    let measured = match spec.name {
-        mhc::SPEC => mhc_mix(&inputs, &doer)?,
-        "indexer" => doer.measure(&Indexer, &cases(&inputs, indexer::synthetic, Some(indexer::lab))?)?,
-        "decode-attention" => {
-            doer.measure(&DecodeAttention, &cases(&inputs, decode_attention::synthetic, Some(decode_attention::lab))?)?
-        }
-        "compressor" => doer.measure(&CompressorTest, &cases(&inputs, compressor::synthetic, None)?)?,
-        "router" => doer.measure(&Router, &cases(&inputs, router::synthetic, Some(router::lab))?)?,
-        "norm" => doer.measure(&Norm, &cases(&inputs, norm::synthetic, Some(norm::lab))?)?,
-        "quantise" => doer.measure(&Quantise, &cases(&inputs, quantise::synthetic, None)?)?,
-        other => return Err(Failure::new(format!("microtest `{other}` has no inputs"))),
+    let measured = match &recording {
+        Some(recording) => recorded::reports(spec.name, &inputs, recording, &doer)?,
+        None => on_own_inputs(spec.name, &inputs, &doer)?,
     };
     let took = begun.elapsed();
     let at = request.now.checked_add(SignedDuration::try_from(took).unwrap_or_default()).unwrap_or(request.now);
     let timed = |report: MicroReport| MicroReport { at, seconds: took.as_secs_f64(), ..report };
     reports.extend(measured.into_iter().map(|report| report.map(timed)));
     Ok(reports)
+}
+
+/// A microtest on what the inputs give, recorded by nobody.
+fn on_own_inputs(spec: &str, inputs: &Inputs, doer: &Doer<'_>) -> Result<Reports, Failure> {
+    match spec {
+        mhc::SPEC => mhc_mix(inputs, doer),
+        "indexer" => doer.measure(&Indexer, &cases(inputs, indexer::synthetic, Some(indexer::lab))?),
+        "decode-attention" => {
+            doer.measure(&DecodeAttention, &cases(inputs, decode_attention::synthetic, Some(decode_attention::lab))?)
+        }
+        "compressor" => doer.measure(&CompressorTest, &cases(inputs, compressor::synthetic, None)?),
+        "router" => doer.measure(&Router, &cases(inputs, router::synthetic, Some(router::lab))?),
+        "norm" => doer.measure(&Norm, &cases(inputs, norm::synthetic, Some(norm::lab))?),
+        "quantise" => doer.measure(&Quantise, &cases(inputs, quantise::synthetic, None)?),
+        other => Err(Failure::new(format!("microtest `{other}` has no inputs"))),
+    }
 }
 
 /// What every run needs.
@@ -214,24 +227,37 @@ fn real_size(sites: &dyn Sites, activations: &dyn Activations, provenance: &str,
     let ticker = Ticker::new(total, doer.progress, doer.cancelled);
     let tick = |phase: &str| ticker.tick(phase).map_err(Failure::from);
     doer.in_every_place(|place| {
-        let suited: Vec<Candidate> =
-            doer.candidates.iter().filter(|c| place.unsuited(c).is_none()).cloned().collect();
+        let suited: Vec<Candidate> = doer.candidates.iter().filter(|c| place.unsuited(c).is_none()).cloned().collect();
         swept::run(sites, activations, provenance.to_owned(), &suited, swept::Extent::default(), Some(place), &tick)
     })
 }
 
 fn mhc_mix_of_lab(model: &Model, place: &str, doer: &Doer<'_>) -> Result<Reports, Failure> {
-    let ids = mhc::golden_ids()?;
-    let emulated: Vec<Candidate> =
-        doer.candidates.iter().filter(|c| c.fault.is_none() && !c.is_outside()).cloned().collect();
-    let total = sweep::ticks(SITES, doer.candidates, doer.places.len()) + SITES as u64;
-    let total = total + if emulated.is_empty() { 0 } else { mhc::chain::ticks(emulated.len()) };
-    let ticker = Ticker::new(total, doer.progress, doer.cancelled);
-    let reference = mhc::chain::reference(model, &ids, &ticker)?;
-    let cases = mhc::cases(model, &reference, place);
-    // Passes through the whole model are those of emulated arithmetic: a kernel is judged by its sites.
-    let through = if emulated.is_empty() { None } else { Some(mhc::chain::through(model, &reference, &emulated, &ticker)?) };
+    let first = model.embed(&mhc::golden_ids()?);
+    mhc_mix_from(model, first, |reference| mhc::cases(model, reference, place), doer)
+}
+
+/// The mixing of the lab model from these streams on; the sites alone are given these cases.
+///
+/// Passes through the whole model are those of emulated arithmetic: a kernel is judged by its sites.
+fn mhc_mix_from(
+    model: &Model,
+    first: Vec<f64>,
+    cases: impl FnOnce(&mhc::chain::Reference) -> Cases<mhc::site::SiteCase>,
+    doer: &Doer<'_>,
+) -> Result<Reports, Failure> {
+    let good = |c: &&Candidate| c.fault.is_none() && !c.is_outside();
+    let emulated: Vec<Candidate> = doer.candidates.iter().filter(good).cloned().collect();
     let able: Vec<Candidate> = doer.candidates.iter().filter(|c| doer.suits_somewhere(c)).cloned().collect();
+    let passes = if emulated.is_empty() { 0 } else { mhc::chain::ticks(emulated.len()) };
+    let total = sweep::ticks(SITES, &able, doer.places.len()) + SITES as u64 + passes;
+    let ticker = Ticker::new(total, doer.progress, doer.cancelled);
+    let reference = mhc::chain::reference(model, first, &ticker)?;
+    let through = match emulated.as_slice() {
+        [] => None,
+        emulated => Some(mhc::chain::through(model, &reference, emulated, &ticker)?),
+    };
+    let cases = cases(&reference);
     let shared = sweep::shared(&mhc::MhcMix, &cases, &able, &ticker)?;
     Ok(doer.in_every_place(|place| {
         let swept = shared.tried(Some(place), &|c| place.unsuited(c).is_none(), &ticker)?;

@@ -2,10 +2,19 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::kernel::judge::FLOOR;
+use crate::kernel::recorded::tests::{Written, wave, write};
 use crate::kernel::report::{CurveMode, ErrorClass};
 
 fn request<'a>(spec: &'a str, device: &'a str, checkpoint: Option<&'a Path>) -> Request<'a> {
-    Request { spec, device, force_device: false, checkpoint, candidates: None, now: Timestamp::UNIX_EPOCH }
+    Request {
+        spec,
+        device,
+        force_device: false,
+        checkpoint,
+        candidates: None,
+        activations: None,
+        now: Timestamp::UNIX_EPOCH,
+    }
 }
 
 fn failure(spec: &str, device: &str, checkpoint: Option<&Path>) -> Failure {
@@ -122,8 +131,7 @@ fn twins_are_caught_within_bf16_too_and_a_misplaced_eps_cannot_be() {
         .filter(|c| c.fault.is_some())
         .map(|twin| Candidate { fault: twin.fault.clone(), name: twin.name.clone(), ..bf16.clone() })
         .collect();
-    let places: Vec<Place<'_>> =
-        Device::Cpu.open(false, &|| false).unwrap().into_iter().map(Result::unwrap).collect();
+    let places: Vec<Place<'_>> = Device::Cpu.open(false, &|| false).unwrap().into_iter().map(Result::unwrap).collect();
     let doer = Doer { candidates: &noisy, places: &places, progress: &|_, _, _| {}, cancelled: &|| false };
     let report = only(mhc_mix(&Inputs::of(None, &|_, _, _| {}, &|| false).unwrap(), &doer));
     for control in report.controls {
@@ -169,7 +177,7 @@ fn a_single_bad_card_shows_and_the_other_does_not_suffer() {
     assert_eq!(fp32.len(), 2);
     let model = Model::load(&crate::kernel::checkpoint::Checkpoint::lab().unwrap()).unwrap();
     let ticker = Ticker::new(1, &|_, _, _| {}, &|| false);
-    let reference = mhc::chain::reference(&model, &mhc::golden_ids().unwrap()[..16], &ticker).unwrap();
+    let reference = mhc::chain::reference(&model, model.embed(&mhc::golden_ids().unwrap()[..16]), &ticker).unwrap();
     let cases = mhc::cases(&model, &reference, "the lab");
     let shared = sweep::shared(&mhc::MhcMix, &cases, &fp32, &ticker).unwrap();
     let report = |health| {
@@ -185,4 +193,103 @@ fn a_single_bad_card_shows_and_the_other_does_not_suffer() {
     let (broken, _) = report(Health::OneBit).unwrap();
     assert_eq!(broken.verdicts[0].class, ErrorClass::Broken, "{}", broken.verdicts[0].says);
     assert_eq!(report(Health::Dead).unwrap_err().message, "the fake card does not answer");
+}
+
+/// A report on a recording of these tensors.
+fn on_recording(spec: &str, checkpoint: Option<&str>, tensors: &[Written<'_>]) -> Result<MicroReport, Failure> {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), "d.safetensors", tensors);
+    let mut asked = request(spec, "cpu", checkpoint.map(Path::new));
+    asked.activations = Some(folder.path());
+    run(&asked, &|_, _, _| {}, &|| false)?.remove(0)
+}
+
+fn caught(report: &MicroReport) {
+    assert!(!report.controls.is_empty());
+    assert!(report.controls.iter().all(|c| c.caught), "{}: {:#?}", report.spec, report.controls);
+    let broken = report.verdicts.iter().find(|v| v.class == ErrorClass::Broken);
+    assert!(broken.is_none(), "{}: {broken:?}", report.spec);
+}
+
+#[test]
+fn every_microtest_that_takes_a_recording_catches_its_twins_on_one() {
+    let check = |spec: &str, tensors: &[Written<'_>], labels: &[&str]| {
+        let report = on_recording(spec, None, tensors).unwrap();
+        caught(&report);
+        assert_eq!(report.curves[0].labels, labels);
+        assert_eq!(report.recorded.len(), tensors.len());
+        let first = &report.recorded[0];
+        let named = format!("recorded: `{}` of ", first.tensor);
+        assert!(report.provenance.starts_with(&named), "{}", report.provenance);
+        assert!(report.provenance.contains(&first.hash[..12]), "{}", report.provenance);
+    };
+    let attention = "layers.3.attn_norm_input";
+    check("norm", &[wave(attention, &[40, 128])], &["layer 3 attention", "layer 3 attention, quiet rows"]);
+    check(
+        "norm",
+        &[wave("layers.1.kv_norm_input", &[9, 32]), wave("layers.1.q_heads_input", &[9, 128])],
+        &["layer 1 query heads", "layer 1 latent key", "layer 1 query heads, quiet rows"],
+    );
+    check("router", &[wave("layers.2.ffn_input", &[1, 40, 128])], &["layer 2, biased", "layer 2, hash table made up"]);
+    check(
+        "quantise",
+        &[wave("layers.2.ffn_input", &[40, 256]), wave("layers.2.down_input", &[40, 128])],
+        &[
+            "layer 2 into experts, 256 wide",
+            "layer 2 out of experts, 128 wide",
+            "layer 2 out of experts, 128 wide, weights already MXFP4",
+        ],
+    );
+}
+
+#[test]
+fn a_router_with_recorded_inputs_at_the_real_size_has_layers_of_both_kinds() {
+    let check = |layer: usize, labels: [&str; 2]| {
+        let name = format!("layers.{layer}.ffn_input");
+        let report = on_recording("router", Some("synthetic:flash"), &[wave(&name, &[8, 4096])]).unwrap();
+        assert_eq!(report.curves[0].labels, labels);
+        assert!(report.controls.iter().all(|c| c.caught), "{:#?}", report.controls);
+    };
+    check(1, ["layer 1, hash", "layer 1, as if biased"]);
+    check(7, ["layer 7, biased", "layer 7, as if hash"]);
+}
+
+#[test]
+fn recorded_streams_pass_through_the_lab_model() {
+    let streams = wave("layers.0.hc_attn_input", &[24, 4, 128]);
+    let later = wave("layers.4.hc_ffn_input", &[16, 512]);
+    let report = on_recording("mhc-mix", None, &[streams, later]).unwrap();
+    caught(&report);
+    assert!(report.decisions.iter().all(|d| d.positions == 24), "{:?}", report.decisions);
+    assert!(report.shape.starts_with("2 of 12 sites on recorded streams, at most 24 tokens; 24 tokens through"));
+    assert!(report.provenance.contains("over those recorded before the first site"), "{}", report.provenance);
+    let heat = &report.heats[0];
+    assert_eq!(heat.values[9].0.iter().filter(|v| v.is_finite()).count(), 16, "16 tokens were recorded at site 9");
+
+    let report = on_recording("mhc-mix", None, &[wave("layers.4.hc_ffn_input", &[16, 512])]).unwrap();
+    caught(&report);
+    assert!(report.provenance.contains("over the lab's golden prompt"), "{}", report.provenance);
+    assert!(report.decisions.iter().all(|d| d.positions == 224));
+    let lab = lab_report();
+    let alone = |report: &MicroReport| report.curves[0].rel_l2.clone();
+    let (got, own) = (alone(&report), alone(&lab));
+    let same: Vec<bool> = got.iter().zip(&own).map(|(a, b)| a == b).collect();
+    assert!(same.iter().enumerate().all(|(site, same)| *same == (site != 9)), "{same:?}");
+}
+
+#[test]
+fn what_a_microtest_cannot_take_is_said_before_anything_is_measured() {
+    let check = |spec: &str, tensors: &[Written<'_>], message: &str, hint: &str| {
+        let failure = on_recording(spec, None, tensors).unwrap_err();
+        assert!(failure.message.contains(message), "{}", failure.message);
+        assert!(failure.hint.as_deref().is_some_and(|h| h.contains(hint)), "{failure:?}");
+    };
+    let one = || [wave("layers.0.ffn_input", &[8, 128])];
+    check("indexer", &one(), "microtest `indexer` takes no recorded activations", "mhc-mix, router, norm, quantise do");
+    check("norm", &one(), "has no tensor that microtest `norm` takes", "`layers.N.kv_norm_input` [tokens, 32]");
+    let mut asked = request("norm", "cpu", None);
+    let nowhere = Path::new("/nowhere/dump");
+    asked.activations = Some(nowhere);
+    let failure = run(&asked, &|_, _, _| {}, &|| false).unwrap_err();
+    assert_eq!(failure.message, "`/nowhere/dump` is not there");
 }

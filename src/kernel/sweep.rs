@@ -18,6 +18,7 @@ use crate::kernel::measure::{self, Unfit};
 use crate::kernel::microtest::{Cases, KeptRow, KeptSets, Microtest, Outcome, PartValues};
 use crate::kernel::report::{Heat, KernelRun, Row, Spread};
 use crate::kernel::task::{Outside, Task};
+use crate::kernel::tensors::Tensor;
 
 /// The error at one point, or why there is none.
 pub type PointError = Result<f64, Unfit>;
@@ -163,8 +164,7 @@ pub struct Shared<'a, M: Microtest> {
 
 /// How many points a sweep ticks off when candidates are run in so many places.
 pub fn ticks(points: usize, candidates: &[Candidate], places: usize) -> u64 {
-    let alone: usize = candidates.iter().map(|c| pieces(c).len()).sum();
-    (points * (1 + BAND + alone + places * candidates.len())) as u64
+    (points * (1 + BAND + distinct_pieces(candidates).0.len() + places * candidates.len())) as u64
 }
 
 /// Measures candidates and twins (those with a fault) at all points, in this program or by `outside`.
@@ -223,15 +223,17 @@ pub fn shared<'a, M: Microtest>(
             Ok(BandMember { says, measured: measured? })
         })
         .collect::<Result<Vec<_>, Cancelled>>()?;
-    let alone = candidates
-        .par_iter()
-        .map(|candidate| {
-            pieces(candidate)
-                .into_iter()
-                .map(|(point, rounding, piece)| Ok(Alone { measured: run(&piece, &candidate.name)?, point, rounding }))
-                .collect()
-        })
-        .collect::<Result<Vec<Vec<Alone>>, Cancelled>>()?;
+    let (distinct, alone_of) = distinct_pieces(candidates);
+    let measured = distinct.par_iter().map(|piece| run(piece, "each point alone")).collect::<Result<Vec<_>, _>>()?;
+    let alone = candidates.iter().zip(alone_of).map(|(candidate, of)| {
+        let one = |(point, rounding, at): (String, String, usize)| Alone {
+            point,
+            rounding,
+            measured: Measured { name: candidate.name.clone(), ..measured[at].clone() },
+        };
+        of.into_iter().map(one).collect()
+    });
+    let alone: Vec<Vec<Alone>> = alone.collect();
     let tasks = match candidates.iter().find(|c| c.is_outside()) {
         None => Vec::new(),
         Some(first) => {
@@ -294,11 +296,20 @@ impl<M: Microtest> Shared<'_, M> {
             return Ok(points.collect::<Result<_, Cancelled>>()?);
         }
         let outside = outside.ok_or_else(|| Failure::new(format!("nothing here runs `{}`", candidate.name)))?;
-        let run = |(case, task): (&M::Case, &Task)| {
-            ticker.tick(&candidate.name)?;
-            Ok(self.test.read(case, candidate, &outside.run(candidate, task)?))
+        let outputs = if candidate.command.is_some() {
+            outside.run_all(candidate, &self.tasks)?
+        } else {
+            let run = |task: &Task| {
+                ticker.tick(&candidate.name)?;
+                outside.run(candidate, task)
+            };
+            self.tasks.iter().map(run).collect::<Result<Vec<_>, Failure>>()?
         };
-        cases.iter().zip(&self.tasks).map(run).collect()
+        let read = |(case, outputs): (&M::Case, &Vec<Tensor>)| self.test.read(case, candidate, outputs);
+        if candidate.command.is_some() {
+            cases.iter().try_for_each(|_| ticker.tick(&candidate.name))?;
+        }
+        Ok(cases.iter().zip(&outputs).map(read).collect())
     }
 
     /// Split-k choices of the first kernel, which is the right arithmetic of its source.
@@ -316,8 +327,7 @@ impl<M: Microtest> Shared<'_, M> {
             return Ok(Vec::new());
         }
         let member = |splits: usize| {
-            let candidate =
-                Candidate { accumulate: Accumulate { splits, ..first.accumulate }, ..first.clone() };
+            let candidate = Candidate { accumulate: Accumulate { splits, ..first.accumulate }, ..first.clone() };
             let run = |(case, task): (&M::Case, &Task)| -> Result<Outcome, Failure> {
                 Ok(self.test.read(case, &candidate, &outside.run(&candidate, task)?))
             };
@@ -364,13 +374,35 @@ pub(super) fn pieces(candidate: &Candidate) -> Vec<(String, String, Candidate)> 
     pieces
 }
 
+/// A rounding point of a candidate: its name, what is done there, and which distinct piece it is.
+type Point = (String, String, usize);
+
+/// The distinct pieces of candidates, and of each candidate its points.
+///
+/// Candidates that round alike at a point, such as the same kernel with other splits, share what it does alone.
+fn distinct_pieces(candidates: &[Candidate]) -> (Vec<Candidate>, Vec<Vec<Point>>) {
+    let mut distinct: Vec<Candidate> = Vec::new();
+    let mut at = |piece: Candidate| {
+        let piece = Candidate { name: String::new(), says: String::new(), ..piece };
+        distinct.iter().position(|known| *known == piece).unwrap_or_else(|| {
+            distinct.push(piece);
+            distinct.len() - 1
+        })
+    };
+    let of = |candidate: &Candidate| -> Vec<Point> {
+        pieces(candidate).into_iter().map(|(point, rounding, piece)| (point, rounding, at(piece))).collect()
+    };
+    let points = candidates.iter().map(of).collect();
+    (distinct, points)
+}
+
 /// Number of members of a band.
 const BAND: usize = 7;
 
 enum Vary {
     Stored,
     Input(u64),
-    Sums { name: &'static str, says: &'static str, candidate: Candidate },
+    Sums { name: &'static str, says: &'static str, candidate: Box<Candidate> },
 }
 
 /// A product of few rows is cut along its inner index so that 16 tiles of 16 rows are at work.
@@ -384,7 +416,7 @@ fn members(spec: &str) -> Vec<Vary> {
     let sums = |name, says, accumulate| Vary::Sums {
         name,
         says,
-        candidate: Candidate { accumulate, ..Candidate::exact(spec) },
+        candidate: Box::new(Candidate { accumulate, ..Candidate::exact(spec) }),
     };
     let ordered = |order| Accumulate { order, ..Accumulate::f32(1) };
     let mut members = vec![

@@ -85,6 +85,14 @@ pub trait Outside: Sync {
     /// It cannot be run, or what came of it is no such output.
     fn run(&self, candidate: &Candidate, task: &Task) -> Result<Vec<Tensor>, Failure>;
 
+    /// The outputs of several tasks; what costs much to start does them all at once.
+    ///
+    /// # Errors
+    /// It cannot be run, or what came of it is no such output.
+    fn run_all(&self, candidate: &Candidate, tasks: &[Task]) -> Result<Vec<Vec<Tensor>>, Failure> {
+        tasks.iter().map(|task| self.run(candidate, task)).collect()
+    }
+
     /// Runs it many times: whether its bits stay the same, and how long it takes; `None` where nothing can be measured.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //!
 //! Responsible for their form in memory and as a safetensors file. Not responsible for what they mean.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
@@ -104,6 +104,7 @@ impl Tensor {
     }
 
     /// Some rows of it, or all of it where all rows share it.
+    #[must_use]
     pub fn part(&self, rows: std::ops::Range<usize>) -> Self {
         if !self.by_row {
             return self.clone();
@@ -133,6 +134,7 @@ impl Slot {
     }
 
     /// The slot of so many rows.
+    #[must_use]
     pub fn part(&self, rows: usize) -> Self {
         let mut slot = self.clone();
         if slot.by_row {
@@ -156,7 +158,7 @@ impl Slot {
 ///
 /// # Errors
 /// Two tensors have one name.
-pub fn to_file(tensors: &[Tensor], notes: HashMap<String, String>) -> Result<Vec<u8>, Failure> {
+pub fn to_file(tensors: &[Tensor], notes: BTreeMap<String, String>) -> Result<Vec<u8>, Failure> {
     let wrong = |e: safetensors::SafeTensorError| Failure::new(format!("tensors cannot be written: {e}"));
     let views = tensors
         .iter()
@@ -169,7 +171,7 @@ pub fn to_file(tensors: &[Tensor], notes: HashMap<String, String>) -> Result<Vec
             Ok((t.name, TensorView::new(dtype, t.shape.clone(), t.bytes()).map_err(wrong)?))
         })
         .collect::<Result<Vec<_>, Failure>>()?;
-    serialize(views, Some(notes)).map_err(wrong)
+    serialize(views, Some(notes.into_iter().collect())).map_err(wrong)
 }
 
 /// The wanted tensors out of a safetensors file; more than these may be in it.
@@ -206,7 +208,7 @@ mod tests {
     fn what_is_written_is_read_back() {
         let a = Tensor::rows("a", &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 0.1]);
         let b = Tensor { name: "b", shape: vec![1], data: Data::I32(vec![-1]), by_row: false };
-        let bytes = to_file(&[a.clone(), b.clone()], HashMap::new()).unwrap();
+        let bytes = to_file(&[a.clone(), b.clone()], BTreeMap::new()).unwrap();
         let slot = Slot { kind: Kind::I32, by_row: false, ..Slot::rows("b", &[1]) };
         assert_eq!(from_file(&bytes, &[Slot::rows("a", &[2, 3]), slot]).unwrap(), [a.clone(), b]);
         assert_eq!(a.part(1..2).numbers(), [4.0, 5.0, f64::from(0.1_f32)]);
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_one_clear_error() {
-        let bytes = to_file(&[Tensor::whole("a", &[2], &[1.0, 2.0])], HashMap::new()).unwrap();
+        let bytes = to_file(&[Tensor::whole("a", &[2], &[1.0, 2.0])], BTreeMap::new()).unwrap();
         let check = |bytes: &[u8], slot: Slot, expect: &str| {
             assert_eq!(from_file(bytes, &[slot]).unwrap_err().message, expect);
         };

@@ -505,12 +505,14 @@ fn micro(args: &[&str], context: &Context<'_>) -> Result<Vec<Command>, Failure> 
     let checkpoint = option(args, "--checkpoint")?.map(str::to_owned);
     let candidates = option(args, "--candidates")?.map(str::to_owned);
     let force_device = args.contains(&"--force-device");
+    let activations = option(args, "--activations")?.map(str::to_owned);
     let run = |spec: String| Command::Micro {
         spec,
         device: device.clone(),
         force_device,
         checkpoint: checkpoint.clone(),
         candidates: candidates.clone(),
+        activations: activations.clone(),
     };
     if let Some(spec) = args.first().filter(|a| !a.starts_with("--")) {
         return Ok(vec![run((*spec).to_owned())]);

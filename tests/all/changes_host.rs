@@ -2,6 +2,8 @@
 //!
 //! `scripts/test --long` boots the host and names its ssh config in `PATCHBENCH_SYSTEMD_HOST`.
 
+mod user;
+
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::Duration;

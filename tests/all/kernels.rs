@@ -58,7 +58,7 @@ fn figures(log: &str) -> Figures {
     let mut now = String::new();
     for line in log.lines() {
         if let Some(at) = name.captures(line) {
-            now = at.get(1).or(at.get(2)).unwrap().as_str().to_owned();
+            at.get(1).or(at.get(2)).unwrap().as_str().clone_into(&mut now);
         } else if let Some(at) = spills.captures(line) {
             found.entry(now.clone()).or_default().1 += at[1].parse::<u32>().unwrap() + at[2].parse::<u32>().unwrap();
         } else if let Some(at) = used.captures(line) {
@@ -154,7 +154,10 @@ fn kept_in_repository(path: &str, bytes: &[u8]) {
         fs_err::write(&file, bytes).unwrap();
         return;
     }
-    assert!(fs_err::read(&file).is_ok_and(|kept| kept == bytes), "`{path}` is not what a fresh build gives: run `scripts/ptx`");
+    assert!(
+        fs_err::read(&file).is_ok_and(|kept| kept == bytes),
+        "`{path}` is not what a fresh build gives: run `scripts/ptx`"
+    );
 }
 
 /// The PTX in the program is that of the sources in the repository.
@@ -190,7 +193,8 @@ fn the_ceilings_compile_too() {
 fn a_source_that_does_not_compile_is_one_sentence_with_its_line() {
     let Some(nvrtc) = compiler() else { return };
     let text = source::expanded("#include \"common.cuh\"\nint x = missing;\n", "mine.cu").unwrap();
-    let failure = nvrtc.compile("mine.cu", &text, &source::options(&Cuda::default(), "sm_90"), Code::Cubin).unwrap_err();
+    let failure =
+        nvrtc.compile("mine.cu", &text, &source::options(&Cuda::default(), "sm_90"), Code::Cubin).unwrap_err();
     assert!(failure.message.starts_with("`mine.cu` does not compile: mine.cu(2): error"), "{}", failure.message);
 }
 

@@ -121,6 +121,7 @@ fn typed_commands_mean_what_scripts_mean() {
             force_device: false,
             checkpoint: None,
             candidates: None,
+            activations: None,
         }],
     );
     check("i", &[]);

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 #![allow(clippy::print_stdout, reason = "a skip is found in the output")]
 
+mod activations;
+mod agreement;
 mod artefacts;
 mod changes_host;
 mod checkpoint;

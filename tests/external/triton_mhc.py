@@ -57,22 +57,27 @@ def main():
     os.dup2(2, 1)
     from safetensors.torch import load, save
 
-    data = sys.stdin.buffer.read()
-    length = int.from_bytes(data[:8], "little")
-    notes = json.loads(data[8 : 8 + length]).get("__metadata__", {})
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    inputs = {name: tensor.to(device) for name, tensor in load(data).items()}
-    outputs = run(inputs, notes)
-    shapes = {}
+    with os.fdopen(answer, "wb") as out:
+        # One case after another, each behind its length: this process is started once for all.
+        while header := sys.stdin.buffer.read(8):
+            data = sys.stdin.buffer.read(int.from_bytes(header, "little"))
+            notes = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            inputs = {name: tensor.to(device) for name, tensor in load(data).items()}
+            file = save(checked(run(inputs, notes), notes))
+            out.write(len(file).to_bytes(8, "little") + file)
+
+
+def checked(outputs, notes):
+    """The outputs that were asked for, with their types and shapes."""
+    import torch
+
+    made = {}
     for wanted in notes["outputs"].split():
         name, kind, shape = wanted.split(":")
-        shapes[name] = (torch.int32 if kind == "i32" else torch.float32, [int(n) for n in shape.split("x")])
-    made = {
-        name: outputs[name].detach().to("cpu", dtype).reshape(shape).contiguous()
-        for name, (dtype, shape) in shapes.items()
-    }
-    with os.fdopen(answer, "wb") as out:
-        out.write(save(made))
+        dtype = torch.int32 if kind == "i32" else torch.float32
+        made[name] = outputs[name].detach().to("cpu", dtype).reshape([int(n) for n in shape.split("x")]).contiguous()
+    return made
 
 
 if __name__ == "__main__":

@@ -362,6 +362,10 @@ pub struct MicroArgs {
     /// TOML file with more candidates: `[[candidate]]` with spec, name, and what is rounded where
     #[arg(long, value_name = "FILE")]
     pub candidates: Option<PathBuf>,
+    /// Recorded activations, a safetensors file or a folder of them, in place of made-up ones: tensors `layers.N.NAME`
+    /// as the README lists them. Without SPEC, the microtests that they are for
+    #[arg(long, value_name = "PATH")]
+    pub activations: Option<PathBuf>,
     /// Draw what was measured: FILE.svg or FILE.png holds all of one microtest; DIR gets a file for each picture,
     /// in both formats. May be given several times
     #[arg(long, value_name = "FILE|DIR")]

@@ -21,6 +21,7 @@ use crate::engine::procedure::Failure;
 use crate::engine::runtime::EngineHandle;
 use crate::engine::state::State;
 use crate::isolate::verdict::Finding;
+use crate::kernel::recorded::Recording;
 use crate::recall::trial::ProbeForm;
 
 /// Conversations for each form, length and depth of a suite.
@@ -134,10 +135,13 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         let failed = Failed::usage(ErrorCode::Usage, format!("there is no microtest `{unknown}`"));
         return Err(failed.hint(format!("there is {}", known.join(", "))));
     }
-    let specs = if args.specs.is_empty() {
-        crate::kernel::specs_of(&args.device).into_iter().map(str::to_owned).collect()
-    } else {
-        args.specs.clone()
+    let specs = match &args.activations {
+        _ if !args.specs.is_empty() => args.specs.clone(),
+        // What a recording has nothing for is not run on made-up activations under its name.
+        Some(place) => Recording::open(place)
+            .and_then(|recording| recording.specs())
+            .map_err(|failure| Failed::from_failure(ErrorCode::Io, &failure))?,
+        None => crate::kernel::specs_of(&args.device).into_iter().map(str::to_owned).collect(),
     };
     let targets = micro::files::targets(&args.figure, args.csv.as_deref(), specs.len())?;
     block_on(async {
@@ -147,8 +151,9 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
             for spec in specs {
                 let checkpoint = args.checkpoint.as_ref().map(|p| p.display().to_string());
                 let candidates = args.candidates.as_ref().map(|p| p.display().to_string());
+                let activations = args.activations.as_ref().map(|p| p.display().to_string());
                 let (device, force_device) = (args.device.clone(), args.force_device);
-                let command = Command::Micro { spec, device, force_device, checkpoint, candidates };
+                let command = Command::Micro { spec, device, force_device, checkpoint, candidates, activations };
                 drive::ask(&mut handle, &run.actor, command).await?;
             }
             Ok(())
@@ -161,9 +166,10 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         match result {
             Ok(()) => Ok(answer()),
             // What other devices or microtests found before is not lost.
-            Err(failed) if !state.micro.is_empty() => {
-                Ok(Answer { status: failed.status, ..answer().error(ErrorCode::NoDevice, failed.error.message, failed.error.hint) })
-            }
+            Err(failed) if !state.micro.is_empty() => Ok(Answer {
+                status: failed.status,
+                ..answer().error(ErrorCode::NoDevice, failed.error.message, failed.error.hint)
+            }),
             Err(mut failed) => {
                 failed.error.code = ErrorCode::NoDevice;
                 Err(failed)

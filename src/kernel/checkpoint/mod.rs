@@ -88,6 +88,13 @@ pub struct Stored {
     pub bytes: Vec<u8>,
 }
 
+impl Stored {
+    /// The values of its bytes, exact for every stored float; `None` for a type that is not converted.
+    pub fn values(&self) -> Option<Vec<f64>> {
+        decode::decode(self.dtype, &self.bytes)
+    }
+}
+
 /// What a checkpoint holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Totals {
@@ -231,13 +238,12 @@ impl Checkpoint {
     /// # Errors
     /// It is missing, has an unconverted type, or cannot be read.
     pub fn any_tensor(&self, name: &str) -> Result<Tensor, CheckpointError> {
-        let Stored { dtype, shape, bytes } = self.stored(name)?;
-        match decode::decode(dtype, &bytes) {
-            Some(values) => Ok(Tensor { shape, values }),
-            None => {
-                Err(CheckpointError::Dtype { place: self.place.clone(), name: name.into(), dtype: dtype.to_string() })
-            }
-        }
+        let stored = self.stored(name)?;
+        let Some(values) = stored.values() else {
+            let (place, dtype) = (self.place.clone(), stored.dtype.to_string());
+            return Err(CheckpointError::Dtype { place, name: name.into(), dtype });
+        };
+        Ok(Tensor { shape: stored.shape, values })
     }
 
     /// The tensor of that name as it is stored, of any type.
@@ -247,6 +253,18 @@ impl Checkpoint {
     pub fn stored(&self, name: &str) -> Result<Stored, CheckpointError> {
         let (shard, place) = self.locate(name, &|| false)?;
         let bytes = self.read(&Part::new(shard, &place.bytes), &|| false)?;
+        Ok(Stored { dtype: place.dtype, shape: place.shape.clone(), bytes })
+    }
+
+    /// The first values of the tensor of that name as they are stored, at most so many; its shape is that of the whole.
+    ///
+    /// # Errors
+    /// It is missing or cannot be read.
+    pub fn start(&self, name: &str, values: usize) -> Result<Stored, CheckpointError> {
+        let (shard, place) = self.locate(name, &|| false)?;
+        let bytes = (values as u64).saturating_mul(place.dtype.bitsize() as u64) / 8;
+        let end = place.bytes.start.saturating_add(bytes).min(place.bytes.end);
+        let bytes = self.read(&Part::new(shard, &(place.bytes.start..end)), &|| false)?;
         Ok(Stored { dtype: place.dtype, shape: place.shape.clone(), bytes })
     }
 

@@ -127,10 +127,7 @@ mod tests {
         };
         check(Ok(Use::default()), None);
         check(Err("no library".into()), Some("it is not known whether somebody else computes on cuda:3: no library"));
-        let others = vec![
-            OtherProcess { pid: 7, used: Some(3 << 30) },
-            OtherProcess { pid: 9, used: None },
-        ];
+        let others = vec![OtherProcess { pid: 7, used: Some(3 << 30) }, OtherProcess { pid: 9, used: None }];
         check(Ok(Use { others, used: 4 << 30, ..Use::default() }), Some("cuda:3 is in use: pid 7 with 3.0 GiB, pid 9"));
         check(
             Ok(Use { used: 5 << 30, ..Use::default() }),

@@ -85,9 +85,8 @@ impl<'a> Card<'a> {
                 }
             })
             .map_err(|e| Failure::new(format!("no thread for {}: {e}", info.device())))?;
-        let compiler = told
-            .recv()
-            .map_err(|_| Failure::new(format!("the thread of {} ended at once", info.device())))??;
+        let compiler =
+            told.recv().map_err(|_| Failure::new(format!("the thread of {} ended at once", info.device())))??;
         Ok(Self { info, compiler, work: Some(work), thread: Some(thread), cancelled, ceilings: Mutex::new(None) })
     }
 
@@ -193,9 +192,7 @@ impl OnCard {
         let ready = cuda
             .launch
             .iter()
-            .map(|launch| {
-                Ready::new(self.programs.function(candidate, &cuda, &launch.function)?, launch, task, splits)
-            })
+            .map(|launch| Ready::new(self.programs.function(candidate, &cuda, &launch.function)?, launch, task, splits))
             .collect::<Result<_, Failure>>()
             .map_err(|f| Failure { message: format!("candidate `{}`: {}", candidate.name, f.message), ..f })?;
         Ok((ready, cuda.unit))
@@ -246,7 +243,8 @@ impl OnCard {
             run.share = least / run.seconds;
             run.bound = bound;
         }
-        for rows in BATCHES.into_iter().filter(|rows| *rows < task.rows) {
+        let apart = candidate.cuda.as_ref().is_some_and(|cuda| !cuda.rows_together);
+        for rows in BATCHES.into_iter().filter(|rows| apart && *rows < task.rows) {
             run.batches.push(rows as u64);
             for from in [0, task.rows - rows] {
                 if !self.same_alone(candidate, task, from..from + rows, first.as_deref().unwrap_or_default())? {

@@ -42,9 +42,7 @@ impl Outside for FakeCard {
         let mut inverse = Vec::new();
         for token in streams.chunks_exact(inner) {
             let used = |k: usize| if candidate.fault.is_some() { token[k % (inner / 4)] } else { token[k] };
-            products.extend(
-                weight.chunks_exact(inner).map(|row| (0..inner).map(|k| row[k] * used(k)).sum::<f32>()),
-            );
+            products.extend(weight.chunks_exact(inner).map(|row| (0..inner).map(|k| row[k] * used(k)).sum::<f32>()));
             let squares: f32 = token.iter().map(|x| x * x).sum();
             inverse.push(1.0 / (squares / inner as f32 + task.floats[0].1).sqrt());
         }

@@ -127,12 +127,12 @@ impl Nvrtc {
             Code::Cubin => (c"nvrtcGetCUBINSize", c"nvrtcGetCUBIN"),
             Code::Ptx => (c"nvrtcGetPTXSize", c"nvrtcGetPTX"),
         };
-        let (code_of, log_of) = (self.bytes_of(size, get)?, self.bytes_of(c"nvrtcGetProgramLogSize", c"nvrtcGetProgramLog")?);
+        let (code_of, log_of) =
+            (self.bytes_of(size, get)?, self.bytes_of(c"nvrtcGetProgramLogSize", c"nvrtcGetProgramLog")?);
         let mut program: Program = std::ptr::null_mut();
         // SAFETY: source and name outlive the program, which is destroyed below; there are no headers.
-        let status = unsafe {
-            create(&raw mut program, source.as_ptr(), name.as_ptr(), 0, std::ptr::null(), std::ptr::null())
-        };
+        let status =
+            unsafe { create(&raw mut program, source.as_ptr(), name.as_ptr(), 0, std::ptr::null(), std::ptr::null()) };
         if status != 0 {
             return Err(Why::Status(self.status(status)));
         }
@@ -253,7 +253,8 @@ fn libraries_in(folder: &Path) -> Vec<PathBuf> {
 
 /// Folders of packages of the active Python: of its environment, of the first `python3` that is found, of `PYTHONPATH`.
 fn site_packages(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
-    let mut roots: Vec<PathBuf> = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env).map(PathBuf::from).collect();
+    let mut roots: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env).map(PathBuf::from).collect();
     let search = env("PATH").unwrap_or_default();
     let python = std::env::split_paths(&search).map(|folder| folder.join("python3")).find(|path| path.is_file());
     roots.extend(python.and_then(|p| Some(p.parent()?.parent()?.to_owned())));
@@ -310,7 +311,8 @@ mod tests {
         assert_eq!(at(&home), 0, "{places:?}");
         assert!(at(&package) > 0 && at(&package) < at(Path::new("libnvrtc.so.13")), "{places:?}");
         assert!(!places.iter().any(|p| p.display().to_string().contains("builtins")));
-        let named = |name: &str| if name == "PATCHBENCH_NVRTC" { Some("/here/libnvrtc.so".to_owned()) } else { env(name) };
+        let named =
+            |name: &str| if name == "PATCHBENCH_NVRTC" { Some("/here/libnvrtc.so".to_owned()) } else { env(name) };
         assert_eq!(super::places(&named), [Path::new("/here/libnvrtc.so")]);
     }
 

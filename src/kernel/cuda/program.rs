@@ -65,9 +65,7 @@ impl Programs {
     /// Its source cannot be read or does not compile, or has no such function.
     pub(super) fn function(&mut self, candidate: &Candidate, cuda: &Cuda, name: &str) -> Result<CudaFunction, Failure> {
         let (text, place) = match &cuda.file {
-            Some(file) => {
-                (fs_err::read_to_string(file).map_err(|e| Failure::new(e.to_string()))?, file.clone())
-            }
+            Some(file) => (fs_err::read_to_string(file).map_err(|e| Failure::new(e.to_string()))?, file.clone()),
             None => match source::of(&candidate.spec) {
                 Some(built_in) => (built_in.text.to_owned(), built_in.file.to_owned()),
                 None => {

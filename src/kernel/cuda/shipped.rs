@@ -71,7 +71,7 @@ pub fn build(nvrtc: &Nvrtc, tell: &dyn Fn(&str)) -> Result<Archive, Failure> {
 /// PTX without the comments at its head, which name the build of the compiler.
 fn without_header(ptx: &str) -> String {
     let lines = ptx.trim_end_matches('\0').lines().skip_while(|l| l.starts_with("//") || l.trim().is_empty());
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 /// The archive as bytes of a file.

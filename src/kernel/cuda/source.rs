@@ -83,7 +83,7 @@ pub fn expanded(text: &str, place: &str) -> Result<String, Failure> {
     Ok(out)
 }
 
-fn expand<'a>(text: &str, place: &str, there: &mut Vec<&'a str>, out: &mut String) -> Result<(), Failure> {
+fn expand(text: &str, place: &str, there: &mut Vec<&str>, out: &mut String) -> Result<(), Failure> {
     let _ = writeln!(out, "#line 1 \"{place}\"");
     for (number, line) in text.lines().enumerate() {
         let Some(wanted) = line.trim().strip_prefix("#include") else {

@@ -242,3 +242,62 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_card_and_its_kernels_are_tables_and_what_is_wrong_stands_out() {
+    use crate::kernel::outside::Unit;
+    use crate::kernel::report::{CardCheck, CardReport, Ceilings, KernelRun, PeerCopy};
+    let run = KernelRun {
+        candidate: "fp32".into(),
+        case: "layer 0".into(),
+        registers: 40,
+        runs: 20,
+        batches: vec![1, 4],
+        seconds: 12.34e-6,
+        share: 0.5,
+        bound: "memory".into(),
+        ..KernelRun::default()
+    };
+    let restless = KernelRun {
+        candidate: "odd".into(),
+        other_bits: 3,
+        other_batches: vec![4],
+        share: 0.0,
+        bound: String::new(),
+        ..run.clone()
+    };
+    let check = CardCheck {
+        bytes: 64 << 20,
+        round_trips: 3,
+        peers: vec![PeerCopy { to: "cuda:1".into(), copies: 3, bad: 1 }],
+        corrected: Some(2),
+        ..CardCheck::default()
+    };
+    let card = CardReport {
+        name: "NVIDIA H200".into(),
+        arch: "sm_90".into(),
+        ceilings: Ceilings { bytes_per_second: 4.3e12, flops: vec![(Unit::Bf16, 7.9e14)] },
+        check,
+        kernels: vec![run, restless],
+        left_out: vec!["nvfp4: it is for sm_120a alone, and this card is sm_90".into()],
+        ..CardReport::default()
+    };
+    let report = MicroReport { device: "cuda:0".into(), card: Some(card), ..sample::report() };
+    let text = |row: &Vec<String>| row.join(" | ");
+    let kernels: Vec<String> = table::kernels(&report).rows.iter().map(text).collect();
+    assert_eq!(
+        kernels,
+        [
+            "fp32 | 40 | 0 | 12.3 | 50.0 % | memory | same in 20 | same",
+            "odd | 40 | 0 | 12.3 | - | - | OTHER in 3/20 | OTHER at 4"
+        ]
+    );
+    let card: Vec<String> = table::card(&report).rows.iter().map(text).collect();
+    assert!(card.contains(&"memory errors | not corrected: cannot be read; corrected: 2".to_owned()), "{card:?}");
+    assert!(card.contains(&"FAULT | 1 of 3 copies to cuda:1 came out with other bytes".to_owned()), "{card:?}");
+    assert!(card.contains(&"bf16 tensor cores | 790.0 TFLOP/s".to_owned()), "{card:?}");
+    let spoiled = report.spoiled();
+    assert!(spoiled.iter().any(|s| s.starts_with("the card cuda:0 is not to be trusted: ")), "{spoiled:?}");
+    assert!(spoiled.iter().any(|s| s.starts_with("`odd` gave other bits in 3 of 20 runs")), "{spoiled:?}");
+    assert_eq!(table::card(&sample::report()), table::Table::default());
+}

@@ -132,6 +132,7 @@ pub(crate) fn report() -> MicroReport {
         device: "cpu".into(),
         at: "2026-05-01T12:00:00Z".parse().unwrap(),
         provenance: "weights of the lab; streams of an f64 forward pass over the lab's golden prompt".into(),
+        recorded: Vec::new(),
         shape: "256 tokens, 4 streams of 256, 12 sites".into(),
         curves: vec![
             curve("bf16", PerSite, errors(1.2e-3, 1.01), None),

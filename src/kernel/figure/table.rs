@@ -74,12 +74,13 @@ pub fn card(report: &MicroReport) -> Table {
         row("round trips", format!("{right} of {} with {mib} MiB came back right", check.round_trips)),
         row(
             "memory errors",
-            format!("{} not corrected, {} corrected", counted(check.uncorrected), counted(check.corrected)),
+            format!("not corrected: {}; corrected: {}", counted(check.uncorrected), counted(check.corrected)),
         ),
         row("Xid in the log", counted(check.xids)),
         row("copy", format!("{:.0} GB/s", card.ceilings.bytes_per_second / 1e9)),
     ];
-    let peer = |p: &PeerCopy| row(&format!("to {}", p.to), format!("{} of {} came out right", p.copies - p.bad, p.copies));
+    let peer =
+        |p: &PeerCopy| row(&format!("to {}", p.to), format!("{} of {} came out right", p.copies - p.bad, p.copies));
     rows.extend(check.peers.iter().map(peer));
     let unit = |(unit, rate): &(Unit, f64)| row(unit.word(), format!("{:.1} TFLOP/s", rate / 1e12));
     rows.extend(card.ceilings.flops.iter().map(unit));

@@ -46,12 +46,12 @@ pub struct Pass {
     pub choices: Vec<Choice>,
 }
 
-/// Runs the reference over a prompt.
+/// Runs the reference from the streams before the first site on, such as those of [`Model::embed`].
 ///
 /// # Errors
 /// Somebody cancelled.
-pub fn reference(model: &Model, ids: &[u16], ticker: &Ticker<'_>) -> Result<Reference, Cancelled> {
-    let mut reference = Reference { first: model.embed(ids), sites: Vec::with_capacity(SITES), logits: Vec::new() };
+pub fn reference(model: &Model, first: Vec<f64>, ticker: &Ticker<'_>) -> Result<Reference, Cancelled> {
+    let mut reference = Reference { first, sites: Vec::with_capacity(SITES), logits: Vec::new() };
     for site in 0..SITES {
         let (_, coefficients) = model.coefficients(site, reference.entering(site));
         let step = model.step(site, reference.entering(site), &coefficients);
@@ -213,7 +213,7 @@ mod tests {
     fn small() -> (Model, Reference) {
         let model = Model::load(&Checkpoint::lab().unwrap()).unwrap();
         let ids: Vec<u16> = b"the key is QX7".iter().map(|b| u16::from(*b)).collect();
-        let reference = reference(&model, &ids, &quiet()).unwrap();
+        let reference = reference(&model, model.embed(&ids), &quiet()).unwrap();
         (model, reference)
     }
 
@@ -249,7 +249,7 @@ mod tests {
     fn what_comes_of_the_first_tokens_is_the_same_without_the_others() {
         let model = Model::load(&Checkpoint::lab().unwrap()).unwrap();
         let ids: Vec<u16> = (0..INJECTED + 40).map(|i| (i * 7 % 256) as u16).collect();
-        let reference = reference(&model, &ids, &quiet()).unwrap();
+        let reference = reference(&model, model.embed(&ids), &quiet()).unwrap();
         assert_eq!(injected(&model, &reference, &Candidate::exact(SPEC), 0, &quiet()).unwrap(), Ok(0.0));
     }
 

@@ -3,6 +3,7 @@
 mod band;
 mod card;
 pub mod floats;
+pub mod recorded;
 mod spread;
 
 use jiff::Timestamp;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use band::{Band, Growth, Member};
 pub use card::{CardCheck, CardReport, Ceilings, KernelRun, PeerCopy};
+pub use recorded::Recorded;
 pub use spread::{Bin, Cause, Heat, Row, Spread};
 
 /// The result of one microtest on one device.
@@ -25,6 +27,9 @@ pub struct MicroReport {
     pub at: Timestamp,
     /// Where weights and activations came from, in one sentence.
     pub provenance: String,
+    /// Recorded activations that were taken; empty where none were asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recorded: Vec<Recorded>,
     /// Number of tokens, width, sites and the like, in the spec's own words.
     pub shape: String,
     /// One curve per candidate and per way of measuring.

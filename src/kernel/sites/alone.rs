@@ -85,6 +85,11 @@ pub fn alone(
     for site in 0..sites.count() {
         let weights = checked(sites, site)?;
         packed.fill(&weights.mixing);
+        activations.at_site(site)?;
+        let groups = streams.par_chunks_mut(inner * GROUP).enumerate();
+        groups.for_each(|(group, streams)| {
+            activations.entering(group * GROUP, streams);
+        });
         let made = made_outside(outside, arithmetics, &weights.mixing, &streams)?;
         let (affine, made) = (affine(&weights), made.as_slice());
         let at = At { site, affine, packed: &packed, plan: &plan, activations, arithmetics, inputs, made };

@@ -10,6 +10,8 @@
 //! floor is high, whatever the candidate: one stream value that is rounded the other way changes all
 //! that come after.
 //!
+//! Streams that were recorded at a later site enter no chain: a chain has the first ones and what comes of them.
+//!
 //! All chains are given the output that the sublayer makes of the *reference's* streams: an error
 //! does not pass through the sublayers, neither damped nor amplified.
 
@@ -67,6 +69,7 @@ pub fn compounded(
 
     for site in 0..sites.count() {
         let weights = checked(sites, site)?;
+        activations.at_site(site)?;
         for packed in &mut packed {
             packed.fill(&weights.mixing);
         }

@@ -9,8 +9,9 @@
 //! **Alone**: a chain of reference streams passes all sites. At each site every arithmetic gets the
 //! reference's streams x (values of bf16, as the model stores them) and the reference's sublayer
 //! output f; compared are its mixes, combination matrix, site input y and new streams with those of
-//! f64, before they are rounded. The reference's new streams, rounded to bf16, enter the next site;
-//! what that rounding alone does is the floor of the site. See [`alone`].
+//! f64, before they are rounded. The reference's new streams, rounded to bf16, enter the next site,
+//! unless others were recorded there; what that rounding alone does is the floor of the site. See
+//! [`alone`].
 //!
 //! **Compounded**: every arithmetic has a chain of its own. See [`compounded`].
 //!
@@ -32,11 +33,14 @@ mod moved;
 mod outside;
 mod plan;
 mod product;
+pub mod recorded;
 mod rounded;
 mod sublayer;
 pub mod sums;
 pub mod swept;
 pub mod synthetic;
+
+use half::bf16;
 
 use crate::engine::procedure::Failure;
 use crate::kernel::oracle::hyper::MIXES;
@@ -74,6 +78,20 @@ pub trait Sites: Sync {
 pub trait Activations: Sync {
     /// Number of tokens, a multiple of eight.
     fn tokens(&self) -> usize;
+
+    /// Makes ready what flows at a site; asked before anything else of that site is.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn at_site(&self, _site: usize) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Puts the streams of eight tokens that enter the site that was made ready in the place of those that the reference
+    /// brought there, `[4 * width][8]`; false where no others are known.
+    fn entering(&self, _token: usize, _streams: &mut [bf16]) -> bool {
+        false
+    }
 
     /// The four streams of eight tokens before the first site, `[4 * width][8]`; they are rounded to
     /// bf16 by whoever stores them so.

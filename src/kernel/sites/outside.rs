@@ -31,11 +31,9 @@ pub(super) fn task<T: Stored>(mixing: &[f32], streams: &[T]) -> Task {
             }
         }
     });
-    let tensor = |name, rows, values, by_row| Tensor { name, shape: vec![rows, inner], data: Data::F32(values), by_row };
-    site::task(
-        tensor("weight", MIXES, mixing.to_vec(), false),
-        tensor("streams", streams.len() / inner, rows, true),
-    )
+    let tensor =
+        |name, rows, values, by_row| Tensor { name, shape: vec![rows, inner], data: Data::F32(values), by_row };
+    site::task(tensor("weight", MIXES, mixing.to_vec(), false), tensor("streams", streams.len() / inner, rows, true))
 }
 
 /// The products that a candidate makes of it.

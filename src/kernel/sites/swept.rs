@@ -3,6 +3,8 @@
 //! Responsible for what is run on how many tokens, and for the form that [`crate::kernel::judge`]
 //! reads. Not responsible for arithmetic or for judging.
 
+use half::bf16;
+
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::{Accumulate, Candidate, Order};
 use crate::kernel::format::Rounding;
@@ -228,6 +230,14 @@ impl<'a> First<'a> {
 impl Activations for First<'_> {
     fn tokens(&self) -> usize {
         self.tokens
+    }
+
+    fn at_site(&self, site: usize) -> Result<(), Failure> {
+        self.inner.at_site(site)
+    }
+
+    fn entering(&self, token: usize, streams: &mut [bf16]) -> bool {
+        self.inner.entering(token, streams)
     }
 
     fn first(&self, token: usize, streams: &mut [f64]) {

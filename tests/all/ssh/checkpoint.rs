@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 
-use patchbench::kernel::checkpoint::{Checkpoint, open_place_over};
+use patchbench::kernel::checkpoint::{Checkpoint, open_place_over, size};
 
 use super::sshd::Sshd;
 use super::{hosts, json, skipped};
-use crate::common::sparse::{bytes_of, content, write_flash};
+use crate::common::sparse::{bytes_of, content, write_config, write_flash};
 
 /// Opens the checkpoint in a folder of the host `lab`, with its ranges kept in a folder.
 fn open(sshd: &Sshd, place: &std::path::Path, cache: &std::path::Path) -> Checkpoint {
@@ -51,6 +51,57 @@ fn a_large_checkpoint_is_read_by_range_and_the_second_time_not_at_all() {
     let again = second.transfer();
     assert_eq!((again.bytes, again.requests, again.refetched), (0, 1, 0));
     assert_eq!(again.cached, moved.bytes);
+}
+
+/// Bytes of all that is kept in a folder, without the hash in front of each entry.
+fn kept_in(folder: &std::path::Path) -> u64 {
+    let entries = fs_err::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| if entry.path().is_dir() { kept_in(&entry.path()) } else { entry.metadata().unwrap().len() - 32 })
+        .sum()
+}
+
+#[test]
+fn the_mixing_of_a_large_checkpoint_is_measured_on_the_bytes_of_its_sites_alone() {
+    if skipped("ssh").is_some() {
+        return;
+    }
+    let (sshd, folder, root) = (Sshd::start(""), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let sparse = write_flash(folder.path());
+    let config = write_config(folder.path());
+    let place = format!("ssh:lab:{}", folder.path().display());
+    let measure = || {
+        let before = sshd.commands();
+        let (status, found) = json(root.path(), Some(&sshd), &["micro", "mhc-mix", "--checkpoint", &place]);
+        assert!(status < 2, "{found:#}");
+        (found["reports"][0].clone(), sshd.commands() - before)
+    };
+    let (first, asked) = measure();
+    let moved = sparse.index + config + sparse.layer_headers + sparse.site_bytes();
+    assert_eq!(sparse.site_bytes(), 86 * (24 * 16384 + 24 + 3) * 4);
+    assert_eq!(kept_in(&root.path().join("cache")), moved, "nothing else was moved");
+    let provenance = first["provenance"].as_str().unwrap();
+    let says = format!("weights of lab:{}: 135235 tensors in 46 files, ", folder.path().display());
+    assert!(provenance.starts_with(&says), "{provenance}");
+    let says = format!("; {} moved in {asked} reads, ", size(moved));
+    assert!(asked < 30 && provenance.contains(&says), "{says} in {provenance}");
+    assert!(provenance.contains("; streams and sublayer outputs: synthetic"), "{provenance}");
+    assert_eq!(first["curves"][0]["labels"].as_array().map(Vec::len), Some(86));
+    assert!(
+        first["shape"].as_str().unwrap().contains("256 tokens") && first["shape"].as_str().unwrap().contains("4096")
+    );
+    assert!(first["controls"].as_array().unwrap().iter().all(|c| c["caught"] == true), "{:#}", first["controls"]);
+    assert!(first["verdicts"].as_array().unwrap().iter().all(|v| v["class"] != "broken"), "{:#}", first["verdicts"]);
+
+    let (second, asked) = measure();
+    let says = format!("; {} moved in 1 reads, ", size(0));
+    assert!(second["provenance"].as_str().unwrap().contains(&says), "{says}: {}", second["provenance"]);
+    assert_eq!(
+        (asked, kept_in(&root.path().join("cache"))),
+        (1, moved),
+        "it is only asked whether the files are the same"
+    );
+    assert_eq!(second["curves"], first["curves"]);
 }
 
 #[test]

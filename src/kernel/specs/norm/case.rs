@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rand_pcg::Pcg64;
+
 use crate::kernel::config::ModelConfig;
 use crate::kernel::format::{Rounding, Storage};
 use crate::kernel::microtest::Cases;
@@ -9,6 +11,7 @@ use crate::kernel::oracle::attention::{HEAD, HEADS};
 use crate::kernel::oracle::hyper::site_input;
 use crate::kernel::oracle::model::{LAYERS, Model, WIDTH, site_label};
 use crate::kernel::oracle::{EPS, rms};
+use crate::kernel::recorded::{Found, Taken};
 use crate::kernel::specs::activations::{self, dice, normals};
 
 /// Rows and the weight of their norm.
@@ -57,10 +60,7 @@ pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
     let case = |number: u64, rows: Rows, tokens: usize, width: usize| {
         let dice = &mut dice(seed, 100 + number);
         let of_token = if let Rows::Heads(heads) = rows { heads } else { 1 };
-        let weight = match rows {
-            Rows::Heads(_) => vec![1.0; width],
-            Rows::Tokens => normals(dice, width, 0.15).iter().map(|w| Rounding::Bf16.round(0.6 + w)).collect(),
-        };
+        let weight = made_up_weight(dice, rows, width);
         Case { rows, width, inputs: activations::synthetic(dice, tokens, of_token * width), weight: weight.into() }
     };
     let hidden = case(0, Rows::Tokens, many, config.hidden_size);
@@ -88,6 +88,70 @@ pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
              root mean square of 1e-3",
             activations::SHAPE
         ),
+    }
+}
+
+fn made_up_weight(dice: &mut Pcg64, rows: Rows, width: usize) -> Vec<f64> {
+    match rows {
+        Rows::Heads(_) => vec![1.0; width],
+        Rows::Tokens => normals(dice, width, 0.15).iter().map(|w| Rounding::Bf16.round(0.6 + w)).collect(),
+    }
+}
+
+/// Of a recording at most so many tensors are taken, and so many tokens of each.
+pub const RECORDED: [usize; 2] = [24, 32];
+
+/// Recorded inputs under norms that are made up.
+pub fn recorded(config: &ModelConfig, seed: u64, taken: &[Taken]) -> Cases<Case> {
+    let weight = |found: &Found, rows: Rows, width: usize| {
+        made_up_weight(&mut dice(seed, 100 + found.layer as u64), rows, width)
+    };
+    let weights =
+        format!("weights of the norms made up, seed {seed}: 0.6 with a spread of 0.15, in bf16, none for heads");
+    of_recorded(taken, config.num_attention_heads, weight, &weights)
+}
+
+/// Recorded inputs under the norms of the lab model.
+pub fn recorded_in_lab(model: &Model, taken: &[Taken]) -> Cases<Case> {
+    let weight = |found: &Found, _: Rows, _: usize| {
+        let block = &model.blocks[found.layer];
+        match found.name {
+            "attn_norm_input" => block.norms[0].clone(),
+            "ffn_norm_input" => block.norms[1].clone(),
+            "q_heads_input" => block.attention.qn.clone(),
+            _ => block.attention.kn.clone(),
+        }
+    };
+    of_recorded(taken, HEADS, weight, "weights of the lab model")
+}
+
+fn of_recorded(
+    taken: &[Taken],
+    heads: usize,
+    weight: impl Fn(&Found, Rows, usize) -> Vec<f64>,
+    weights: &str,
+) -> Cases<Case> {
+    let case = |taken: &Taken| {
+        let found = &taken.found;
+        let (rows, width) = match found.name {
+            "q_heads_input" => (Rows::Heads(heads), found.width / heads),
+            _ => (Rows::Tokens, found.width),
+        };
+        Case { rows, width, inputs: taken.values.clone(), weight: weight(found, rows, width).into() }
+    };
+    let label = |taken: &Taken| format!("layer {} {}", taken.found.layer, taken.found.says);
+    let mut cases: Vec<Case> = taken.iter().map(case).collect();
+    let mut labels: Vec<String> = taken.iter().map(label).collect();
+    if let Some(quiet) = cases.first().map(Case::quiet) {
+        labels.push(format!("{}, quiet rows", labels[0]));
+        cases.push(quiet);
+    }
+    let most = taken.iter().map(|t| t.recorded.rows).max().unwrap_or(0);
+    Cases {
+        labels,
+        shape: format!("{} recorded norms, at most {most} tokens of each", taken.len()),
+        cases,
+        provenance: format!("{weights}; quiet rows are those of the first point, scaled to a root mean square of 1e-3"),
     }
 }
 

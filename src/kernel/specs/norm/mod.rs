@@ -26,7 +26,7 @@ use crate::kernel::oracle::EPS;
 use crate::kernel::task::{Scratch, Task};
 use crate::kernel::tensors::{Slot, Tensor};
 
-pub use case::{Case, Rows, lab, synthetic};
+pub use case::{Case, RECORDED, Rows, lab, recorded, recorded_in_lab, synthetic};
 
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {
@@ -91,6 +91,10 @@ impl Microtest for Norm {
 
     fn read(&self, case: &Case, _candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
         run::outcome(case, outputs[0].numbers(), outputs[1].numbers())
+    }
+
+    fn applies(&self, case: &Case, candidate: &Candidate) -> bool {
+        !candidate.has_fault("weight-forgotten") || case.weight.iter().any(|w| *w != 1.0)
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

@@ -9,6 +9,7 @@ use crate::kernel::format::{Rounding, Storage};
 use crate::kernel::microtest::Cases;
 use crate::kernel::oracle::quantise::{Rule, quantise};
 use crate::kernel::oracle::swiglu::swiglu;
+use crate::kernel::recorded::Taken;
 use crate::kernel::specs::activations::{self, dice, normals};
 
 /// The operands of one product.
@@ -26,12 +27,20 @@ impl Case {
     pub(super) fn flipped(&self, seed: u64) -> Self {
         Self { activation: activations::moved(&self.activation, &mut dice(seed, 2)), ..self.clone() }
     }
+
+    /// The same with weights that MXFP4 holds as they are.
+    fn on_grid(&self) -> Self {
+        let grid = Rule::named("mxfp4").map(|rule| quantise(&self.weight, self.width, rule).dequantise());
+        Self { weight: grid.map_or_else(|| Arc::clone(&self.weight), Arc::from), ..self.clone() }
+    }
 }
 
 /// Tokens and outputs of a case: enough for two rows of square blocks, the second of them short.
 const SIZES: [usize; 2] = [12, 136];
 /// Columns that share one spread in the weights.
 const STRETCH: usize = 128;
+/// What made-up weights are like.
+const WEIGHTS: &str = "normal with a log-normal spread of 0.3 by output and 0.5 by stretch of 128 inputs, in bf16";
 
 /// Synthetic operands, as wide as a model's own.
 pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
@@ -49,8 +58,7 @@ pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
         activation: gated(out, tokens * inner, config.swiglu_limit),
         weight: weights(out, outputs, inner).into(),
     };
-    let grid = Rule::named("mxfp4").map(|rule| quantise(&down.weight, inner, rule).dequantise());
-    let on_grid = Case { weight: grid.unwrap_or_else(|| down.weight.to_vec()).into(), ..down.clone() };
+    let on_grid = down.on_grid();
     Cases {
         labels: vec![
             format!("into experts, {hidden} wide"),
@@ -61,9 +69,35 @@ pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
         shape: format!("{tokens} tokens, {outputs} outputs, {hidden} and {inner} wide"),
         provenance: format!(
             "synthetic, seed {seed}: inputs into experts are {}; those out of experts are gated normal numbers; weights \
-             are normal with a log-normal spread of 0.3 by output and 0.5 by stretch of {STRETCH} inputs, in bf16",
+             are {WEIGHTS}",
             activations::SHAPE
         ),
+    }
+}
+
+/// Of a recording at most so many tensors are taken, and so many tokens of each.
+pub const RECORDED: [usize; 2] = [12, SIZES[0]];
+
+/// Recorded inputs of products with weights that are made up; the last once more with weights on the MXFP4 grid.
+pub fn recorded(seed: u64, taken: &[Taken]) -> Cases<Case> {
+    let case = |taken: &Taken| {
+        let (width, of_layer) = (taken.found.width, 2 * taken.found.layer as u64);
+        let dice = &mut dice(seed, 200 + of_layer + u64::from(taken.found.name == "down_input"));
+        Case { width, activation: taken.values.clone(), weight: weights(dice, SIZES[1], width).into() }
+    };
+    let label = |taken: &Taken| format!("layer {} {}, {} wide", taken.found.layer, taken.found.says, taken.found.width);
+    let mut cases: Vec<Case> = taken.iter().map(case).collect();
+    let mut labels: Vec<String> = taken.iter().map(label).collect();
+    if let (Some(last), Some(label)) = (cases.last().map(Case::on_grid), labels.last()) {
+        labels.push(format!("{label}, weights already MXFP4"));
+        cases.push(last);
+    }
+    let [tokens, outputs] = SIZES;
+    Cases {
+        labels,
+        cases,
+        shape: format!("{} recorded inputs, at most {tokens} tokens of each, {outputs} outputs", taken.len()),
+        provenance: format!("weights made up, seed {seed}: {WEIGHTS}"),
     }
 }
 

@@ -31,7 +31,7 @@ use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 use crate::kernel::task::Task;
 use crate::kernel::tensors::Tensor;
 
-pub use case::{Case, synthetic};
+pub use case::{Case, RECORDED, recorded, synthetic};
 
 /// The name of the test and the vocabulary of its candidates.
 pub static INFO: SpecInfo = SpecInfo {

@@ -14,6 +14,7 @@ use crate::kernel::oracle::model::{LAYERS, Model, WIDTH};
 use crate::kernel::oracle::rms;
 use crate::kernel::oracle::router::{Choice, Route, route};
 use crate::kernel::oracle::swiglu::Expert;
+use crate::kernel::recorded::Taken;
 use crate::kernel::specs::activations::{self, dice, normals};
 use crate::kernel::specs::product::product;
 
@@ -181,13 +182,19 @@ pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
 }
 
 fn synthetic_layer(config: &ModelConfig, seed: u64, layer: usize) -> Case {
-    let (width, experts, active) = (config.hidden_size, config.n_routed_experts, config.num_experts_per_tok);
+    let width = config.hidden_size;
     let dice = &mut dice(seed, layer as u64);
     let normed = rms(&activations::synthetic(dice, TOKENS, width), &vec![1.0; width]);
     let inputs = Storage::Element(Rounding::Bf16).store(&normed, width);
-    let gate = normals(dice, experts * width, 1.5 / (width as f64).sqrt());
-    let selection = if layer < config.num_hash_layers {
-        hash_table(dice, TOKENS, experts, active)
+    made_up_layer(config, dice, layer < config.num_hash_layers, inputs, 1.0)
+}
+
+/// A layer that is made up around its inputs, which are about so large.
+fn made_up_layer(config: &ModelConfig, dice: &mut Pcg64, hash: bool, inputs: Vec<f64>, large: f64) -> Case {
+    let (width, experts, active) = (config.hidden_size, config.n_routed_experts, config.num_experts_per_tok);
+    let gate = normals(dice, experts * width, 1.5 / (width as f64).sqrt() / large);
+    let selection = if hash {
+        hash_table(dice, inputs.len() / width, experts, active)
     } else {
         Selection::Biased(normals(dice, experts, 0.2))
     };
@@ -209,6 +216,75 @@ fn synthetic_layer(config: &ModelConfig, seed: u64, layer: usize) -> Case {
         bank: bank.collect(),
     };
     Case::new(Arc::new(layer), selection, inputs)
+}
+
+/// Of a recording at most so many tensors are taken, and so many tokens of each.
+pub const RECORDED: [usize; 2] = [6, TOKENS];
+
+/// Recorded inputs of layers that are made up.
+///
+/// Where no layer with a hash table was recorded, or none without, the first that was stands in for one: its fault could
+/// not show else.
+pub fn recorded(config: &ModelConfig, seed: u64, taken: &[Taken]) -> Cases<Case> {
+    let hash = |taken: &Taken| taken.found.layer < config.num_hash_layers;
+    let mut points: Vec<(&Taken, bool)> = taken.iter().map(|t| (t, hash(t))).collect();
+    for missing in [true, false] {
+        if let Some((first, _)) = points.first().copied()
+            && points.iter().all(|(_, kind)| *kind != missing)
+        {
+            points.push((first, missing));
+        }
+    }
+    let label = |(taken, kind): &(&Taken, bool)| {
+        let (word, own) = (if *kind { "hash" } else { "biased" }, *kind == hash(taken));
+        format!("layer {}, {}{word}", taken.found.layer, if own { "" } else { "as if " })
+    };
+    let case = |(taken, kind): &(&Taken, bool)| {
+        let squares = taken.values.iter().map(|v| v * v).sum::<f64>();
+        let large = (squares / taken.values.len() as f64).sqrt();
+        made_up_layer(config, &mut dice(seed, taken.found.layer as u64), *kind, taken.values.clone(), large)
+    };
+    Cases {
+        labels: points.iter().map(label).collect(),
+        cases: points.iter().map(case).collect(),
+        shape: format!(
+            "{} recorded layers, at most {TOKENS} tokens of each, gate [{}, {}], {} experts a token, experts of {} by {}",
+            taken.len(),
+            config.n_routed_experts,
+            config.hidden_size,
+            config.num_experts_per_tok,
+            SMALL[0],
+            SMALL[1]
+        ),
+        provenance: format!(
+            "gate, bias, hash table and experts made up, seed {seed}: gate normal so that logits spread by 1.5, in f32; \
+             bias normal, spread 0.2; experts small, random and not bounded to be harmless"
+        ),
+    }
+}
+
+/// Recorded inputs of the lab model's layers; the first of them once more with a hash table that is made up.
+pub fn recorded_in_lab(model: &Model, taken: &[Taken]) -> Cases<Case> {
+    let layer = |taken: &Taken| Arc::new(lab_layer(&model.blocks[taken.found.layer].experts));
+    let biased = taken.iter().map(|t| {
+        let bias = model.blocks[t.found.layer].experts.bias.to_vec();
+        Case::new(layer(t), Selection::Biased(bias), t.values.clone())
+    });
+    let hash = taken.iter().take(MADE_UP).map(|t| {
+        let table = hash_table(&mut dice(0, t.found.layer as u64), t.values.len() / WIDTH, EXPERTS, ACTIVE);
+        Case::new(layer(t), table, t.values.clone())
+    });
+    let label = |t: &Taken, kind: &str| format!("layer {}, {kind}", t.found.layer);
+    let labels = taken.iter().map(|t| label(t, "biased"));
+    Cases {
+        labels: labels.chain(taken.iter().take(MADE_UP).map(|t| label(t, "hash table made up"))).collect(),
+        shape: format!(
+            "{} recorded layers, at most {TOKENS} tokens of each, gate [{EXPERTS}, {WIDTH}], {ACTIVE} experts a token",
+            taken.len()
+        ),
+        cases: biased.chain(hash).collect(),
+        provenance: "weights of the lab model, which has no hash tables, so that those are made up".into(),
+    }
 }
 
 /// A row of a hash table for each token: different experts, in random order.

@@ -42,7 +42,7 @@ use crate::kernel::microtest::{Microtest, Outcome, SpecInfo};
 use crate::kernel::task::Task;
 use crate::kernel::tensors::Tensor;
 
-pub use case::{Case, Layer, Selection, lab, synthetic};
+pub use case::{Case, Layer, RECORDED, Selection, lab, recorded, recorded_in_lab, synthetic};
 pub use run::effective_sums;
 
 /// The name of the test and the vocabulary of its candidates.
@@ -103,6 +103,11 @@ impl Microtest for Router {
 
     fn read(&self, case: &Case, candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
         task::read(case, candidate, outputs)
+    }
+
+    fn applies(&self, case: &Case, candidate: &Candidate) -> bool {
+        // Small inputs may reach no bound, so that nothing is lost where it is forgotten.
+        !candidate.has_fault("clamp-forgotten") || run::reference(case) != run::run(case, candidate)
     }
 
     fn flipped(&self, case: &Case, seed: u64) -> Case {

@@ -65,10 +65,10 @@ pub(super) fn finished(
     case: &Case,
     candidate: &Candidate,
     scores: Vec<f64>,
-    chosen: Vec<Vec<u32>>,
-    weights: Vec<Vec<f64>>,
+    chosen: &[Vec<u32>],
+    weights: &[Vec<f64>],
 ) -> Outcome {
-    finish(case, candidate, scores, &chosen, |token, row, experts| {
+    finish(case, candidate, scores, chosen, |token, row, experts| {
         if experts == chosen[token] { weights[token].clone() } else { weigh_row(case, candidate, row, experts) }
     })
 }

@@ -39,10 +39,11 @@ pub(super) fn task(case: &Case) -> Task {
 pub(super) fn read(case: &Case, candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
     let active = case.layer.active;
     let (chosen, weights) = (outputs[1].indices(), outputs[2].numbers());
-    let chosen = chosen.chunks_exact(active).map(|row| {
+    let chosen = chosen.chunks_exact(active).map(|row| -> Vec<u32> {
         // An index that is no expert is one beyond them all, so that it counts as a wrong choice.
         row.iter().map(|e| u32::try_from(*e).unwrap_or(u32::MAX).min(case.layer.experts as u32 - 1)).collect()
     });
     let weights = weights.chunks_exact(active).map(<[f64]>::to_vec);
-    run::finished(case, candidate, outputs[0].numbers(), chosen.collect(), weights.collect())
+    let (chosen, weights): (Vec<_>, Vec<_>) = (chosen.collect(), weights.collect());
+    run::finished(case, candidate, outputs[0].numbers(), &chosen, &weights)
 }

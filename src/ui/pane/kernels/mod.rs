@@ -12,6 +12,7 @@ use ratatui::text::Line;
 
 use super::patches::class_words;
 use super::{FACT, Heading, PaneId, PaneState, View, draw_empty, draw_lines, empty_text, fact, source, wrap_lines};
+use crate::engine::state::Job;
 use crate::kernel::figure::{self, Figure};
 use crate::kernel::report::{CurveMode, MicroReport};
 use crate::ui::text;
@@ -119,9 +120,28 @@ pub fn act(view: &View<'_>, st: &mut PaneState, act: Act) -> Result<String, Stri
     st.kernels.act(act, report, points, others)
 }
 
+/// Microtests that run now, each with how far it is and what it does.
+fn running(view: &View<'_>) -> Vec<String> {
+    let jobs = view.state.running_jobs().filter(|job| job.title.starts_with("micro "));
+    let one = |job: &Job| match view.live.progress.get(&job.id) {
+        Some(p) => match p.total.filter(|total| *total > 0) {
+            Some(total) => format!("{} {} %, {}", job.title, 100 * p.done.min(total) / total, p.phase),
+            None => format!("{} {}", job.title, p.phase),
+        },
+        None => job.title.clone(),
+    };
+    jobs.map(one).collect()
+}
+
 /// The title line.
 pub fn heading(view: &View<'_>, st: &PaneState) -> Heading {
-    let Some(report) = selected(view, st) else { return Heading::default() };
+    let runs = running(view).into_iter().next();
+    let Some(report) = selected(view, st) else {
+        return Heading { summary: runs.unwrap_or_default(), ..Heading::default() };
+    };
+    if let Some(summary) = runs {
+        return Heading { summary, at: None, stale_after_s: None };
+    }
     let others = Rows::new(*view).len() - 1;
     let more = if others > 0 { format!(", +{others}") } else { String::new() };
     let hidden = names(report).iter().filter(|n| st.kernels.hides(n)).count();
@@ -136,7 +156,9 @@ pub fn draw(buffer: &mut Buffer, area: Rect, view: &View<'_>, st: &mut PaneState
     let rows = source(PaneId::Kernels, *view, st);
     st.list.refresh(rows.as_ref(), view.state.seq);
     let Some(report) = selected(view, st) else {
-        draw_empty(buffer, area, view, &empty_text(PaneId::Kernels, view));
+        let runs = running(view);
+        let says = if runs.is_empty() { empty_text(PaneId::Kernels, view) } else { runs.join("\n") };
+        draw_empty(buffer, area, view, &says);
         return;
     };
     let shown = st.kernels.shown(report);
