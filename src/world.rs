@@ -208,6 +208,9 @@ async fn micro(
             activations: activations.as_deref(),
             now: Timestamp::now(),
         };
+        for command in kernel::commands(&request)? {
+            within.log(format!("starts {command}; it gets its inputs on standard input"));
+        }
         kernel::run(&request, &progress, &cancelled)
     });
     let reports = work.await.map_err(|e| Failure::new(format!("the microtest itself broke: {e}")))??;

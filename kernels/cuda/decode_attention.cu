@@ -51,6 +51,7 @@
 //! accumulate = { in = "f32" }
 //! choose = { exponential = "base-2" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },
@@ -64,6 +65,7 @@
 //! accumulate = { in = "f32", splits = 2 }
 //! choose = { exponential = "base-2" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },
@@ -77,6 +79,7 @@
 //! accumulate = { in = "f32", splits = 4 }
 //! choose = { exponential = "base-2" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },
@@ -90,6 +93,7 @@
 //! accumulate = { in = "f32", splits = 8 }
 //! choose = { exponential = "base-2" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },
@@ -103,6 +107,7 @@
 //! accumulate = { in = "f32", splits = 16 }
 //! choose = { exponential = "base-2" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },
@@ -116,6 +121,7 @@
 //! accumulate = { in = "f32", splits = 16 }
 //! choose = { exponential = "base-2", denominator = "rounded" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma_rounded_denominator", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_rounded_denominator_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },
@@ -129,6 +135,7 @@
 //! accumulate = { in = "f32", splits = 16 }
 //! choose = { exponential = "base-2" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "attend_mma_bf16_partials", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 16]] },
 //!   { function = "attend_mma_bf16_partials_aside", threads = 256, grid = [["rows", 1], ["splits", 1], ["heads", 8]] },

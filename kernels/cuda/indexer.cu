@@ -15,6 +15,7 @@
 //! round = { query = "fp8-1x128", key = "fp8-1x128", weight = "f32", dot = "tf32", weighted = "f32", sum = "f32", score = "f32" }
 //! accumulate = { in = "f32" }
 //! [candidate.cuda]
+//! unit = "fp8"
 //! least-arch = 89
 //! launch = [
 //!   { function = "indexer_prepare_codes", threads = 128, grid = [["rows", 1], ["heads", 4]] },
@@ -41,6 +42,7 @@
 //! round = { query = "fp8-1x128", key = "fp8-1x128", weight = "f32", dot = "bf16", weighted = "f32", sum = "f32", score = "f32" }
 //! accumulate = { in = "f32" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "indexer_prepare_codes_in_bf16", threads = 128, grid = [["rows", 1], ["heads", 4]] },
 //!   { function = "indexer_scores_fp8_bf16_dot", threads = 128, grid = [["rows", 1], ["count", 64]] },
@@ -66,6 +68,7 @@
 //! round = { query = "bf16", key = "bf16", weight = "f32", dot = "f32", weighted = "f32", sum = "f32", score = "f32" }
 //! accumulate = { in = "f32" }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "indexer_prepare_bf16", threads = 128, grid = [["rows", 1], ["heads", 4]] },
 //!   { function = "indexer_scores_bf16_operands", threads = 128, grid = [["rows", 1], ["count", 64]] },

@@ -33,6 +33,7 @@
 //! round = { weight = "tf32", streams = "tf32", output = "f32" }
 //! accumulate = { in = "f32", splits = 16 }
 //! [candidate.cuda]
+//! unit = "tf32"
 //! launch = [
 //!   { function = "mhc_products_tf32", threads = 128, grid = [["rows", 16], ["splits", 1]] },
 //!   { function = "mhc_reduce", threads = 128, grid = [["rows", 4]] },
@@ -56,6 +57,7 @@
 //! round = { weight = "bf16", streams = "bf16", output = "bf16" }
 //! accumulate = { in = "f32", splits = 16 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! define = ["ROUND_OUTPUT=BF16"]
 //! launch = [
 //!   { function = "mhc_products_bf16", threads = 128, grid = [["rows", 16], ["splits", 1]] },
@@ -68,6 +70,7 @@
 //! round = { weight = "bf16", streams = "bf16", output = "f32" }
 //! accumulate = { in = "f32", splits = 16 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! launch = [
 //!   { function = "mhc_products_bf16", threads = 128, grid = [["rows", 16], ["splits", 1]] },
 //!   { function = "mhc_reduce", threads = 128, grid = [["rows", 4]] },

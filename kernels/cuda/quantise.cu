@@ -16,6 +16,7 @@
 //! round = { activation = "bf16", weight = "bf16", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! define = ["ACTIVATION=PLAIN_BF16", "WEIGHT=PLAIN_BF16", "ROUND_OUTPUT=BF16"]
 //! launch = [
 //!   { function = "read_back", threads = 128, grid = [["width", 128], ["outputs", 1]] },
@@ -28,6 +29,7 @@
 //! round = { activation = "fp8-1x128", weight = "fp8-128x128", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "fp8"
 //! define = ["ACTIVATION=FP8_1X128", "WEIGHT=FP8_128X128", "ROUND_OUTPUT=BF16"]
 //! least-arch = 89
 //! launch = [
@@ -43,6 +45,7 @@
 //! round = { activation = "fp8-1x128-ue8m0", weight = "fp8-128x128-ue8m0", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "fp8"
 //! define = ["ACTIVATION=FP8_1X128_UE8M0", "WEIGHT=FP8_128X128_UE8M0", "ROUND_OUTPUT=BF16"]
 //! least-arch = 89
 //! launch = [
@@ -58,6 +61,7 @@
 //! round = { activation = "fp8-1x128", weight = "fp8-128x128", output = "bf16" }
 //! accumulate = { in = "f32" }
 //! [candidate.cuda]
+//! unit = "fp8"
 //! define = ["ACTIVATION=FP8_1X128", "WEIGHT=FP8_128X128", "ROUND_OUTPUT=BF16"]
 //! arch = "sm_90a"
 //! launch = [
@@ -73,6 +77,7 @@
 //! round = { activation = "fp8-1x128-ue8m0", weight = "fp8-128x128-ue8m0", output = "bf16" }
 //! accumulate = { in = "f32" }
 //! [candidate.cuda]
+//! unit = "fp8"
 //! define = ["ACTIVATION=FP8_1X128_UE8M0", "WEIGHT=FP8_128X128_UE8M0", "ROUND_OUTPUT=BF16"]
 //! arch = "sm_90a"
 //! launch = [
@@ -102,6 +107,7 @@
 //! round = { activation = "fp8-1x128-ue8m0", weight = "mxfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! define = ["ACTIVATION=FP8_1X128_UE8M0", "WEIGHT=MXFP4", "ROUND_OUTPUT=BF16"]
 //! launch = [
 //!   { function = "quantise_activation", threads = 128, grid = [["width", 128], ["rows", 4]] },
@@ -116,6 +122,7 @@
 //! round = { activation = "mxfp4", weight = "mxfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! define = ["ACTIVATION=MXFP4", "WEIGHT=MXFP4", "ROUND_OUTPUT=BF16"]
 //! launch = [
 //!   { function = "quantise_activation", threads = 128, grid = [["width", 128], ["rows", 4]] },
@@ -130,6 +137,7 @@
 //! round = { activation = "bf16", weight = "nvfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! define = ["ACTIVATION=PLAIN_BF16", "WEIGHT=NVFP4", "ROUND_OUTPUT=BF16"]
 //! launch = [
 //!   { function = "largest_weight", threads = 256, grid = [["outputs", 1]] },
@@ -144,6 +152,7 @@
 //! round = { activation = "nvfp4", weight = "nvfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! rows-together = true
 //! define = ["ACTIVATION=NVFP4", "WEIGHT=NVFP4", "ROUND_OUTPUT=BF16"]
 //! launch = [
@@ -161,6 +170,7 @@
 //! round = { activation = "mxfp4", weight = "mxfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "fp4"
 //! define = ["ACTIVATION=MXFP4", "WEIGHT=MXFP4", "ROUND_OUTPUT=BF16"]
 //! arch = "sm_120a"
 //! launch = [
@@ -176,6 +186,7 @@
 //! round = { activation = "nvfp4", weight = "nvfp4", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "fp4"
 //! rows-together = true
 //! define = ["ACTIVATION=NVFP4", "WEIGHT=NVFP4", "ROUND_OUTPUT=BF16"]
 //! arch = "sm_120a"

@@ -35,6 +35,7 @@
 //! round = { activation = "tf32", gate = "tf32", logits = "f32", scores = "f32", weights = "f32", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "tf32"
 //! launch = [
 //!   { function = "router_logits_tf32", threads = 128, grid = [["rows", 16], ["experts", 64], ["splits", 1]] },
 //!   { function = "router_choose", threads = 128, grid = [["rows", 1]] },
@@ -47,6 +48,7 @@
 //! round = { activation = "bf16", gate = "bf16", logits = "bf16", scores = "f32", weights = "f32", output = "bf16" }
 //! accumulate = { in = "f32", splits = 8 }
 //! [candidate.cuda]
+//! unit = "bf16"
 //! define = ["ROUND_LOGITS=BF16"]
 //! launch = [
 //!   { function = "router_logits_bf16", threads = 128, grid = [["rows", 16], ["experts", 64], ["splits", 1]] },

@@ -231,10 +231,11 @@ impl Patch {
     }
 
     /// What a report says of it: its candidate's verdict, or that of the worst where none is named; `None` where
-    /// the report is of another microtest or has no such candidate.
+    /// the report is of another microtest, has no such candidate, or is worthless.
     pub fn verdict_in<'a>(&self, report: &'a MicroReport) -> Option<&'a CandidateVerdict> {
         let (spec, candidate) = self.measured_by()?;
-        if report.spec != spec {
+        // A report that proves nothing says nothing of a patch either.
+        if report.spec != spec || !report.spoiled().is_empty() {
             return None;
         }
         match candidate {

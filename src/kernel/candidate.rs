@@ -91,6 +91,11 @@ impl Candidate {
         self.cuda.is_some() || self.command.is_some()
     }
 
+    /// Whether a user brought its kernels or its command.
+    pub fn is_brought(&self) -> bool {
+        self.command.is_some() || self.cuda.as_ref().is_some_and(|cuda| cuda.file.is_some())
+    }
+
     /// What is done at a rounding point.
     pub fn at(&self, point: &str) -> Storage {
         self.round.get(point).copied().unwrap_or_default()
@@ -221,6 +226,9 @@ pub fn parse(text: &str, place: &str, specs: &[&SpecInfo]) -> Result<Vec<Candida
     Ok(read.candidate)
 }
 
+/// The most runs that sums are cut into.
+const MOST_SPLITS: usize = 65_535;
+
 fn check(candidate: &Candidate, specs: &[&SpecInfo]) -> Result<(), Failure> {
     let refuse = |what: String, there: Vec<&str>| {
         let names: Vec<String> = there.iter().map(|name| format!("`{name}`")).collect();
@@ -244,8 +252,9 @@ fn check(candidate: &Candidate, specs: &[&SpecInfo]) -> Result<(), Failure> {
             return refuse(format!("choice `{choice}` has no value `{value}`"), values.to_vec());
         }
     }
-    if candidate.accumulate.splits == 0 {
-        return refuse("sums cannot be cut into 0 runs".into(), vec!["1"]);
+    let splits = candidate.accumulate.splits;
+    if !(1..=MOST_SPLITS).contains(&splits) {
+        return refuse(format!("sums cannot be cut into {splits} runs"), vec!["1"]);
     }
     outside::check(candidate.cuda.as_ref(), candidate.command.as_ref())
         .map_err(|f| Failure { message: format!("candidate `{}`: {}", candidate.name, f.message), ..f })?;

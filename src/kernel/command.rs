@@ -65,7 +65,7 @@ impl Outside for Commands<'_> {
             inputs.extend(file);
         }
         let bytes = tasks.iter().map(Task::bytes).sum::<usize>() + SLACK;
-        let output = self.shell(command, &script(command, &inputs), bytes).map_err(about)?;
+        let output = script(command, &inputs).and_then(|text| self.shell(command, &text, bytes)).map_err(about)?;
         let last = || {
             let line = output.err.raw().lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it said nothing");
             Untrusted::from(crate::redact::text(line)).visible(160)
@@ -133,24 +133,25 @@ impl Commands<'_> {
     }
 }
 
-/// The command as a person would type it, with the host in front.
+/// The command as a person would type it, with the host in front and without secrets.
 pub fn says(command: &ExternalCommand) -> String {
     let words = shlex::try_join(command.argv.iter().map(String::as_str)).unwrap_or_else(|_| command.argv.join(" "));
     let place = if command.host == "local" { String::new() } else { format!("{}: ", command.host) };
     let before = if command.r#become.is_empty() { String::new() } else { format!("{} ", command.r#become) };
-    format!("{place}{before}{words}")
+    crate::redact::text(&format!("{place}{before}{words}"))
 }
 
 /// Feeds the inputs to the command. The shell would read bytes itself, so that they are in base64.
-fn script(command: &ExternalCommand, inputs: &[u8]) -> String {
-    let words = shlex::try_join(command.argv.iter().map(String::as_str)).unwrap_or_default();
+fn script(command: &ExternalCommand, inputs: &[u8]) -> Result<String, Failure> {
+    let words = shlex::try_join(command.argv.iter().map(String::as_str));
+    let words = words.map_err(|e| Failure::new(format!("its words are no command line: {e}")))?;
     let mut text = format!("base64 -d <<'{END}' | {words}\n");
     let encoded = STANDARD.encode(inputs);
     for line in encoded.as_bytes().chunks(76) {
         let _ = writeln!(text, "{}", String::from_utf8_lossy(line));
     }
     let _ = writeln!(text, "{END}");
-    text
+    Ok(text)
 }
 
 /// What a command is told beside the tensors.

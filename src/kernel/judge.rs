@@ -210,7 +210,7 @@ fn decided_otherwise(sets: &Sets) -> bool {
 }
 
 /// Why this is not the declared function, if it is not.
-fn not_the_function(tried: &Tried, labels: &[String]) -> Option<String> {
+pub(super) fn not_the_function(tried: &Tried, labels: &[String]) -> Option<String> {
     let parts = &tried.measured.parts;
     if let Some((part, why)) = parts.iter().find_map(|part| Some((part.name, unfit(&part.rel_l2, labels)?))) {
         return Some(format!("in the {part}, {why}"));

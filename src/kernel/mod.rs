@@ -26,4 +26,4 @@ pub mod sweep;
 pub mod task;
 pub mod tensors;
 
-pub use spec::{Reports, Request, check_name, run, specs, specs_of};
+pub use spec::{Reports, Request, check_name, commands, run, specs, specs_of};

@@ -86,7 +86,7 @@ pub struct ExternalCommand {
     /// A command in front of it, such as `sudo -u serving`.
     #[serde(default)]
     pub r#become: String,
-    /// The longest that one task may take, in seconds.
+    /// The longest that it may take for all cases of a microtest, in seconds; at real size for each site.
     #[serde(default = "minutes")]
     pub timeout_s: u64,
 }

@@ -1,4 +1,4 @@
-//! Where the candidates of a run are run: in this program, or on cards; and commands in either case.
+//! Where the candidates of a run are run: in this program and by commands, or on cards.
 //!
 //! Responsible for telling devices apart, for opening cards, and for what a report says of a card. Not
 //! responsible for what is run there.
@@ -6,9 +6,13 @@
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::Candidate;
 use crate::kernel::command::Commands;
+use crate::kernel::cuda::busy::{self, Use};
 use crate::kernel::cuda::card::{Card, unsuited};
+use crate::kernel::cuda::check::counted;
 use crate::kernel::cuda::found::{self, CardInfo};
-use crate::kernel::cuda::{busy, source};
+use crate::kernel::cuda::lease::{self, Lease};
+use crate::kernel::cuda::source;
+use crate::kernel::outside::Cuda;
 use crate::kernel::report::{CardReport, KernelRun, MicroReport};
 use crate::kernel::task::{Outside, Task};
 use crate::kernel::tensors::Tensor;
@@ -39,15 +43,17 @@ impl Device {
         }
     }
 
-    /// Whether a candidate belongs to it: kernels to cards, arithmetic to the CPU, commands to both.
+    /// Whether a candidate belongs to it: kernels to cards, arithmetic and commands to the CPU.
     pub(super) fn takes(&self, candidate: &Candidate) -> bool {
         match self {
             Self::Cpu => candidate.cuda.is_none(),
-            Self::Cards(_) => candidate.is_outside(),
+            Self::Cards(_) => candidate.cuda.is_some(),
         }
     }
 
     /// Opens what it names; one card that cannot be used does not keep the others from being used.
+    ///
+    /// All cards are looked at before any is opened, and only those that were opened take part in each other's checks.
     ///
     /// # Errors
     /// There is no driver or no card of that number.
@@ -56,35 +62,46 @@ impl Device {
         force: bool,
         cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Vec<Result<Place<'a>, Failure>>, Failure> {
-        let commands = || Commands::new(Hosts::new(Settings::from_environment()), cancelled);
         let Self::Cards(word) = self else {
-            return Ok(vec![Ok(Place { device: "cpu".into(), commands: commands(), card: None, about: None })]);
+            let commands = Commands::new(Hosts::new(Settings::from_environment()), cancelled);
+            return Ok(vec![Ok(Place { device: "cpu".into(), runs: Runs::Here(commands) })]);
         };
         let chosen = found::named(word, found::cards()?)?;
-        let open = |info: &CardInfo| {
-            let seen = busy::ask(info);
+        let leases: Vec<_> = chosen.iter().map(|info| lease::take(&info.uuid, cancelled)).collect();
+        let seen: Vec<Seen> = chosen.iter().map(busy::ask).collect();
+        let free = |info: &CardInfo, lease: Result<Lease, Failure>, seen: &Seen| {
+            let lease = lease?;
             if !force {
-                busy::free(info, &seen)?;
+                busy::free(info, seen)?;
             }
-            let card = Card::open(info.clone(), cancelled)?;
-            let check = card.check(&chosen, seen.as_ref().ok())?;
-            let own = seen.as_ref().ok().and_then(|s| s.driver.clone());
+            Ok(Held { card: Card::open(info.clone(), cancelled)?, _lease: lease })
+        };
+        let looked_at = chosen.iter().zip(leases).zip(&seen);
+        let opened: Vec<Result<Held<'_>, Failure>> =
+            looked_at.map(|((info, lease), seen)| free(info, lease, seen)).collect();
+        let peers: Vec<CardInfo> = opened.iter().flatten().map(|held| held.card.info.clone()).collect();
+        let ready = |opened: Result<Held<'a>, Failure>, seen: &Seen| {
+            let held = opened?;
+            let (card, info, seen) = (&held.card, &held.card.info, seen.as_ref().ok());
+            let own = seen.and_then(|s| s.driver.clone());
             let about = CardReport {
                 name: info.name.clone(),
                 uuid: info.uuid.clone(),
-                arch: format!("sm_{}", info.capability),
+                arch: source::arch(&Cuda::default(), info.capability),
                 driver: own.map_or_else(|| info.driver.clone(), |own| format!("{own}, {}", info.driver)),
                 compiler: card.compiler.clone(),
+                check: card.check(&peers, seen)?,
                 ceilings: card.ceilings()?,
-                check,
                 ..CardReport::default()
             };
-            Ok(Place { device: info.device(), commands: commands(), card: Some(card), about: Some(about) })
+            Ok(Place { device: info.device(), runs: Runs::OnCard { about: Box::new(about), held: Box::new(held) } })
         };
         // All cards at once: each has its own thread, and what is waited for is the card.
         Ok(std::thread::scope(|scope| {
-            let opening: Vec<_> = chosen.iter().map(|info| scope.spawn(move || open(info))).collect();
-            opening.into_iter().map(|card| card.join().unwrap_or_else(|_| Err(broke()))).collect()
+            let ready = &ready;
+            let starting = opened.into_iter().zip(&seen);
+            let waiting: Vec<_> = starting.map(|(opened, seen)| scope.spawn(move || ready(opened, seen))).collect();
+            waiting.into_iter().map(|card| card.join().unwrap_or_else(|_| Err(broke()))).collect()
         }))
     }
 
@@ -112,41 +129,65 @@ pub(super) fn broke() -> Failure {
 pub(super) struct Place<'a> {
     /// Its name, such as `cpu` or `cuda:0`.
     pub(super) device: String,
-    card: Option<Card<'a>>,
-    commands: Commands<'a>,
-    about: Option<CardReport>,
+    runs: Runs<'a>,
 }
+
+/// What runs there.
+enum Runs<'a> {
+    /// This program, and commands.
+    Here(Commands<'a>),
+    /// Kernels; nobody else's microtest runs on the card meanwhile.
+    OnCard { held: Box<Held<'a>>, about: Box<CardReport> },
+}
+
+/// A card that is ours until this is dropped.
+struct Held<'a> {
+    card: Card<'a>,
+    _lease: Lease,
+}
+
+/// What was seen of a card's use, or why nothing was.
+type Seen = Result<Use, String>;
 
 impl Place<'_> {
     /// Why it cannot run a candidate; `None` where it can.
     pub(super) fn unsuited(&self, candidate: &Candidate) -> Option<String> {
-        self.card.as_ref().and_then(|card| unsuited(candidate, &card.info))
+        match &self.runs {
+            Runs::Here(_) => None,
+            Runs::OnCard { held, .. } => unsuited(candidate, &held.card.info),
+        }
     }
 
-    /// The report with what is said of the card.
-    pub(super) fn signed(&self, report: MicroReport, kernels: Vec<KernelRun>, left_out: Vec<String>) -> MicroReport {
-        let card = self.about.clone().map(|about| CardReport { kernels, left_out, ..about });
-        MicroReport { device: self.device.clone(), card, ..report }
+    /// The report with what is said of the card, and with the faults that it has counted up to now.
+    pub(super) fn signed(&self, report: MicroReport, kernels: Vec<KernelRun>, astray: Vec<String>) -> MicroReport {
+        let device = self.device.clone();
+        let Runs::OnCard { held, about } = &self.runs else { return MicroReport { device, ..report } };
+        let check = counted(about.check.clone(), busy::ask(&held.card.info).ok().as_ref());
+        let card = CardReport { check, kernels, astray, ..CardReport::clone(about) };
+        MicroReport { device, card: Some(card), ..report }
     }
 }
 
 impl Outside for Place<'_> {
     fn run(&self, candidate: &Candidate, task: &Task) -> Result<Vec<Tensor>, Failure> {
-        match &self.card {
-            Some(card) if candidate.cuda.is_some() => card.run(candidate, task),
-            _ => self.commands.run(candidate, task),
+        match &self.runs {
+            Runs::Here(commands) => commands.run(candidate, task),
+            Runs::OnCard { held, .. } => held.card.run(candidate, task),
         }
     }
 
     fn run_all(&self, candidate: &Candidate, tasks: &[Task]) -> Result<Vec<Vec<Tensor>>, Failure> {
-        match &self.card {
-            Some(card) if candidate.cuda.is_some() => card.run_all(candidate, tasks),
-            _ => self.commands.run_all(candidate, tasks),
+        match &self.runs {
+            Runs::Here(commands) => commands.run_all(candidate, tasks),
+            Runs::OnCard { held, .. } => held.card.run_all(candidate, tasks),
         }
     }
 
     fn measure(&self, candidate: &Candidate, task: &Task) -> Result<Option<KernelRun>, Failure> {
-        self.card.as_ref().map_or(Ok(None), |card| card.measure(candidate, task))
+        match &self.runs {
+            Runs::Here(_) => Ok(None),
+            Runs::OnCard { held, .. } => held.card.measure(candidate, task),
+        }
     }
 }
 

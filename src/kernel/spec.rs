@@ -30,7 +30,7 @@ use crate::kernel::specs::indexer::{self, Indexer};
 use crate::kernel::specs::norm::{self, Norm};
 use crate::kernel::specs::quantise::{self, Quantise};
 use crate::kernel::specs::router::{self, Router};
-use crate::kernel::sweep::{self, Ticker};
+use crate::kernel::sweep::{self, Swept, Ticker};
 
 /// All microtests of this version.
 pub fn specs() -> &'static [&'static SpecInfo] {
@@ -77,6 +77,15 @@ type Progress<'a> = dyn Fn(u64, u64, &str) + Sync + 'a;
 /// A report of each device, or why there is none.
 pub type Reports = Vec<Result<MicroReport, Failure>>;
 
+/// What a run will start outside this program, one sentence a command, to be shown before it does.
+///
+/// # Errors
+/// There is no such spec or device, or a candidate is wrong.
+pub fn commands(request: &Request<'_>) -> Result<Vec<String>, Failure> {
+    let (all, _) = candidates(find(request.spec)?, &Device::read(request.device)?, request.candidates)?;
+    Ok(all.iter().filter_map(command_words).collect())
+}
+
 /// Runs a microtest on all devices at once.
 ///
 /// # Errors
@@ -90,7 +99,7 @@ pub fn run(
     let begun = Instant::now();
     let spec = find(request.spec)?;
     let device = Device::read(request.device)?;
-    let candidates = candidates(spec, &device, request.candidates)?;
+    let (candidates, dropped) = candidates(spec, &device, request.candidates)?;
     if candidates.is_empty() {
         return Err(Failure::new(format!("`{}` has no kernels of its own", spec.name))
             .hint("run it with `--device cpu`, or name a source in `--candidates FILE`"));
@@ -107,7 +116,7 @@ pub fn run(
         return Ok(reports);
     }
     let recording = request.activations.map(|place| recorded::open(spec, place)).transpose()?;
-    let doer = Doer { candidates: &candidates, places: &places, progress, cancelled };
+    let doer = Doer { candidates: &candidates, dropped: &dropped, places: &places, progress, cancelled };
     let inputs = Inputs::of(request.checkpoint, progress, cancelled)?;
     let measured = match &recording {
         Some(recording) => recorded::reports(spec.name, &inputs, recording, &doer)?,
@@ -139,6 +148,8 @@ fn on_own_inputs(spec: &str, inputs: &Inputs, doer: &Doer<'_>) -> Result<Reports
 /// What every run needs.
 struct Doer<'a> {
     candidates: &'a [Candidate],
+    /// Candidates of the file that belong to another device, each with the reason.
+    dropped: &'a [String],
     places: &'a [Place<'a>],
     progress: &'a Progress<'a>,
     cancelled: &'a (dyn Fn() -> bool + Sync),
@@ -160,7 +171,7 @@ impl Doer<'_> {
                 let names: Vec<&str> = unable.iter().map(|c| c.name.as_str()).collect();
                 report.provenance = format!("{}; cannot show here: {}", report.provenance, names.join(", "));
             }
-            Ok((report, swept.kernels))
+            Ok(Done::of(report, swept))
         }))
     }
 
@@ -169,15 +180,19 @@ impl Doer<'_> {
     }
 
     /// Does something in all places at once, and signs what comes of it.
-    fn in_every_place(
-        &self,
-        work: impl Fn(&Place<'_>) -> Result<(MicroReport, Vec<KernelRun>), Failure> + Sync,
-    ) -> Reports {
+    fn in_every_place(&self, work: impl Fn(&Place<'_>) -> Result<Done, Failure> + Sync) -> Reports {
         let one = |place: &Place<'_>| {
-            let (report, kernels) = work(place)?;
-            let left_out = self.candidates.iter().filter_map(|c| place.unsuited(c)).collect();
+            let suited = |c: &&Candidate| c.fault.is_none() && place.unsuited(c).is_none();
+            if !self.candidates.iter().any(|c| suited(&c)) {
+                let why: Vec<String> = self.candidates.iter().filter_map(|c| place.unsuited(c)).take(2).collect();
+                let message = format!("{} can run none of the kernels: {}", place.device, why.join("; "));
+                return Err(Failure::new(message).hint("use `--device cpu`"));
+            }
+            let done = work(place)?;
+            let unsuited = self.candidates.iter().filter_map(|c| place.unsuited(c));
+            let left_out = self.dropped.iter().cloned().chain(unsuited).chain(done.failed).collect();
             let commands: Vec<String> = self.candidates.iter().filter_map(command_words).collect();
-            let mut report = place.signed(report, kernels, left_out);
+            let mut report = place.signed(MicroReport { left_out, ..done.report }, done.kernels, done.astray);
             if !commands.is_empty() {
                 report.provenance = format!("{}; {}", report.provenance, commands.join("; "));
             }
@@ -191,6 +206,20 @@ impl Doer<'_> {
             let running: Vec<_> = self.places.iter().map(|place| scope.spawn(|| one(place))).collect();
             running.into_iter().map(|place| place.join().unwrap_or_else(|_| Err(broke()))).collect()
         })
+    }
+}
+
+/// What came of a microtest in one place.
+struct Done {
+    report: MicroReport,
+    kernels: Vec<KernelRun>,
+    failed: Vec<String>,
+    astray: Vec<String>,
+}
+
+impl Done {
+    fn of(report: MicroReport, swept: Swept) -> Self {
+        Self { report, kernels: swept.kernels, failed: swept.failed, astray: swept.astray }
     }
 }
 
@@ -228,7 +257,16 @@ fn real_size(sites: &dyn Sites, activations: &dyn Activations, provenance: &str,
     let tick = |phase: &str| ticker.tick(phase).map_err(Failure::from);
     doer.in_every_place(|place| {
         let suited: Vec<Candidate> = doer.candidates.iter().filter(|c| place.unsuited(c).is_none()).cloned().collect();
-        swept::run(sites, activations, provenance.to_owned(), &suited, swept::Extent::default(), Some(place), &tick)
+        let (report, kernels) = swept::run(
+            sites,
+            activations,
+            provenance.to_owned(),
+            &suited,
+            swept::Extent::default(),
+            Some(place),
+            &tick,
+        )?;
+        Ok(Done { report, kernels, failed: Vec::new(), astray: Vec::new() })
     })
 }
 
@@ -261,7 +299,7 @@ fn mhc_mix_from(
     let shared = sweep::shared(&mhc::MhcMix, &cases, &able, &ticker)?;
     Ok(doer.in_every_place(|place| {
         let swept = shared.tried(Some(place), &|c| place.unsuited(c).is_none(), &ticker)?;
-        Ok((judge::report(&mhc::INFO, &cases, &swept, through.as_ref()), swept.kernels))
+        Ok(Done::of(judge::report(&mhc::INFO, &cases, &swept, through.as_ref()), swept))
     }))
 }
 
@@ -284,7 +322,7 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
     let (spec, candidate) = name.split_once('/').map_or((name, None), |(spec, of)| (spec, Some(of)));
     let spec = find(spec)?;
     let Some(candidate) = candidate else { return Ok(()) };
-    let known = candidates(spec, &Device::Cpu, None)?;
+    let (known, _) = candidates(spec, &Device::Cpu, None)?;
     let good: Vec<&str> = known.iter().filter(|c| c.fault.is_none()).map(|c| c.name.as_str()).collect();
     if good.contains(&candidate) {
         return Ok(());
@@ -293,18 +331,29 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
         .hint(format!("there is {}", good.join(", "))))
 }
 
-/// The built-in candidates of a spec for a device, then those of the file.
+/// The built-in candidates of a spec for a device, then those of the file; and which of the file were dropped, with
+/// the reason, because they belong to another device.
 ///
 /// # Errors
-/// The file cannot be read, or a candidate of it is wrong or has a name that is taken.
-fn candidates(spec: &SpecInfo, device: &Device, file: Option<&Path>) -> Result<Vec<Candidate>, Failure> {
+/// The file cannot be read, a candidate of it is wrong or has a name that is taken, or all of them belong elsewhere.
+fn candidates(spec: &SpecInfo, device: &Device, file: Option<&Path>) -> Result<(Vec<Candidate>, Vec<String>), Failure> {
     let mut all = device.built_in(spec)?;
-    let Some(file) = file else { return Ok(all) };
+    let Some(file) = file else { return Ok((all, Vec::new())) };
     let text = fs_err::read_to_string(file)
         .map_err(|e| Failure::new(e.to_string()).hint("give a TOML file with `[[candidate]]` tables"))?;
     let more = candidate::parse(&text, &file.display().to_string(), specs())?;
     let beside = file.parent().unwrap_or(Path::new("."));
-    for mut candidate in more.into_iter().filter(|c| c.spec == spec.name && device.takes(c)) {
+    let (takes, others): (Vec<Candidate>, Vec<Candidate>) =
+        more.into_iter().filter(|c| c.spec == spec.name).partition(|c| device.takes(c));
+    let elsewhere = match device {
+        Device::Cpu => "it has kernels for a card: use `--device cuda:0`",
+        Device::Cards(_) => "it has no kernels: use `--device cpu`",
+    };
+    let dropped: Vec<String> = others.iter().map(|c| format!("{}: {elsewhere}", c.name)).collect();
+    if let ([], [first, ..]) = (takes.as_slice(), dropped.as_slice()) {
+        return Err(Failure::new(format!("no candidate of the file runs there; {first}")));
+    }
+    for mut candidate in takes {
         candidate.cuda = candidate.cuda.map(|cuda| cuda.beside(beside));
         if all.iter().any(|c| c.name == candidate.name) {
             return Err(Failure::new(format!("there is a candidate `{}` of `{}` already", candidate.name, spec.name))
@@ -312,7 +361,7 @@ fn candidates(spec: &SpecInfo, device: &Device, file: Option<&Path>) -> Result<V
         }
         all.push(candidate);
     }
-    Ok(all)
+    Ok((all, dropped))
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn a_suspicion_from_a_file_is_measured_beside_the_built_in_ones() {
 #[test]
 fn every_built_in_candidate_is_read_and_every_fault_has_its_twin() {
     for spec in specs() {
-        let all = candidates(spec, &Device::Cpu, None).unwrap();
+        let (all, _) = candidates(spec, &Device::Cpu, None).unwrap();
         assert!(all.iter().any(|c| c.fault.is_none()), "{}", spec.name);
         for (fault, _) in spec.faults {
             assert!(all.iter().any(|c| c.has_fault(fault)), "{} {fault}", spec.name);
@@ -124,7 +124,7 @@ fn the_lab_report_orders_the_candidates_against_the_floor() {
 
 #[test]
 fn twins_are_caught_within_bf16_too_and_a_misplaced_eps_cannot_be() {
-    let all = candidates(&mhc::INFO, &Device::Cpu, None).unwrap();
+    let (all, _) = candidates(&mhc::INFO, &Device::Cpu, None).unwrap();
     let bf16 = all.iter().find(|c| c.name == "bf16").unwrap();
     let noisy: Vec<Candidate> = all
         .iter()
@@ -132,7 +132,8 @@ fn twins_are_caught_within_bf16_too_and_a_misplaced_eps_cannot_be() {
         .map(|twin| Candidate { fault: twin.fault.clone(), name: twin.name.clone(), ..bf16.clone() })
         .collect();
     let places: Vec<Place<'_>> = Device::Cpu.open(false, &|| false).unwrap().into_iter().map(Result::unwrap).collect();
-    let doer = Doer { candidates: &noisy, places: &places, progress: &|_, _, _| {}, cancelled: &|| false };
+    let doer =
+        Doer { candidates: &noisy, dropped: &[], places: &places, progress: &|_, _, _| {}, cancelled: &|| false };
     let report = only(mhc_mix(&Inputs::of(None, &|_, _, _| {}, &|| false).unwrap(), &doer));
     for control in report.controls {
         assert_eq!(control.caught, control.name != "eps-misplaced", "{}", control.says);
@@ -171,7 +172,7 @@ fn a_cancelled_sweep_says_so() {
 #[test]
 fn a_single_bad_card_shows_and_the_other_does_not_suffer() {
     use crate::kernel::cuda::fake::{FakeCard, Health};
-    let all = candidates(&mhc::INFO, &Device::Cards("all".into()), None).unwrap();
+    let (all, _) = candidates(&mhc::INFO, &Device::Cards("all".into()), None).unwrap();
     let fp32: Vec<Candidate> =
         all.into_iter().filter(|c| c.name == "fp32" || c.has_fault("one-stream-copied")).collect();
     assert_eq!(fp32.len(), 2);
@@ -192,6 +193,13 @@ fn a_single_bad_card_shows_and_the_other_does_not_suffer() {
     assert!(well.bands[0].members.iter().any(|m| m.name == "card-16-runs"), "{:?}", well.bands[0].members);
     let (broken, _) = report(Health::OneBit).unwrap();
     assert_eq!(broken.verdicts[0].class, ErrorClass::Broken, "{}", broken.verdicts[0].says);
+    let split = |health| {
+        let card = FakeCard { health };
+        shared.tried(Some(&card), &|_| true, &ticker).unwrap()
+    };
+    assert_eq!(split(Health::Well).astray, [""; 0]);
+    let astray = split(Health::OneBit).astray;
+    assert!(astray.len() == 3 && astray[0].starts_with("card-1-runs: "), "{astray:?}");
     assert_eq!(report(Health::Dead).unwrap_err().message, "the fake card does not answer");
 }
 
@@ -292,4 +300,40 @@ fn what_a_microtest_cannot_take_is_said_before_anything_is_measured() {
     asked.activations = Some(nowhere);
     let failure = run(&asked, &|_, _, _| {}, &|| false).unwrap_err();
     assert_eq!(failure.message, "`/nowhere/dump` is not there");
+}
+
+#[test]
+fn a_candidate_of_another_device_is_named_and_a_file_of_such_alone_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let kernel = "[[candidate]]\nspec = \"norm\"\nname = \"mine\"\ncuda = { file = \"mine.cu\", launch = [{ function = \"f\", \
+                  threads = 32, grid = [[\"rows\", 1]] }] }\n";
+    fs_err::write(&file, kernel).unwrap();
+    let refused = candidates(&norm::INFO, &Device::Cpu, Some(&file)).unwrap_err();
+    let why = "no candidate of the file runs there; mine: it has kernels for a card: use `--device cuda:0`";
+    assert_eq!(refused.message, why);
+    let (all, dropped) = candidates(&norm::INFO, &Device::Cards("all".into()), Some(&file)).unwrap();
+    assert!(dropped.is_empty());
+    let mine = all.last().unwrap().cuda.as_ref().unwrap().file.as_deref().unwrap();
+    assert_eq!(mine, dir.path().join("mine.cu").display().to_string());
+    let both = format!("{kernel}[[candidate]]\nspec = \"norm\"\nname = \"f16\"\nround = {{ output = \"f16\" }}\n");
+    fs_err::write(&file, both).unwrap();
+    let (_, dropped) = candidates(&norm::INFO, &Device::Cpu, Some(&file)).unwrap();
+    assert_eq!(dropped, ["mine: it has kernels for a card: use `--device cuda:0`"]);
+}
+
+#[test]
+fn a_command_that_fails_is_named_and_the_others_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.toml");
+    let text = "[[candidate]]\nspec = \"norm\"\nname = \"fork\"\ncommand = { argv = [\"sh\", \"-c\", \"echo no module >&2; exit 3\"] }\n";
+    fs_err::write(&file, text).unwrap();
+    let mut asked = request("norm", "cpu", None);
+    asked.candidates = Some(&file);
+    assert!(commands(&asked).unwrap()[0].starts_with("`fork` is `sh -c "));
+    let report = only(run(&asked, &|_, _, _| {}, &|| false));
+    assert!(report.verdicts.len() >= 4 && report.verdicts.iter().all(|v| v.candidate != "fork"));
+    assert!(report.left_out[0].contains("candidate `fork`: `sh -c "), "{:?}", report.left_out);
+    assert!(report.left_out[0].ends_with("ended with status 3: no module"), "{:?}", report.left_out);
+    assert!(report.provenance.contains("`fork` is `sh -c "), "{}", report.provenance);
 }

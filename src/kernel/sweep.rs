@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::{Accumulate, Candidate, Order};
 use crate::kernel::format::{Rounding, Storage};
+use crate::kernel::judge;
 use crate::kernel::measure::{self, Unfit};
 use crate::kernel::microtest::{Cases, KeptRow, KeptSets, Microtest, Outcome, PartValues};
 use crate::kernel::report::{Heat, KernelRun, Row, Spread};
@@ -50,6 +51,11 @@ impl<'a> Ticker<'a> {
         cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Self {
         Self { done: AtomicU64::new(0), total, progress, cancelled }
+    }
+
+    /// Whether somebody cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        (self.cancelled)()
     }
 
     /// One more point of this phase is done.
@@ -132,6 +138,13 @@ pub struct Tried {
     pub alone: Vec<Alone>,
 }
 
+impl Tried {
+    /// What a candidate did, without the spread of its elements.
+    fn of(candidate: Candidate, measured: Measured, alone: Vec<Alone>) -> Self {
+        Self { candidate, measured, spreads: Vec::new(), heat: Heat::default(), alone }
+    }
+}
+
 /// Everything that was measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Swept {
@@ -145,6 +158,10 @@ pub struct Swept {
     pub twins: Vec<Tried>,
     /// What each kernel of a card did at the largest case.
     pub kernels: Vec<KernelRun>,
+    /// Candidates of the user's that could not be run, each with the reason.
+    pub failed: Vec<String>,
+    /// Split-k choices of a card's plain kernel that stray further than its rounding explains.
+    pub astray: Vec<String>,
 }
 
 /// What a sweep has of its cases whatever runs the candidates.
@@ -275,10 +292,22 @@ impl<M: Microtest> Shared<'_, M> {
         let (outer, inner): (Vec<_>, Vec<_>) = suited.partition(|(_, c)| c.is_outside());
         let inner = inner.into_par_iter().map(tried).collect::<Result<Vec<Tried>, Failure>>()?;
         // One thing after another: a card or a command has no use for several at once.
-        let outer = outer.into_iter().map(tried).collect::<Result<Vec<Tried>, Failure>>()?;
+        let (mut ran, mut failed) = (Vec::new(), Vec::new());
+        for (at, candidate) in outer {
+            match tried((at, candidate)) {
+                Ok(tried) => ran.push(tried),
+                // What a user brought does not take the built-in kernels down with it.
+                Err(failure) if candidate.is_brought() && !ticker.is_cancelled() => failed.push(failure.message),
+                Err(failure) => return Err(failure),
+            }
+        }
+        let outer = ran;
         let (twins, candidates) = inner.into_iter().chain(outer).partition(|t| t.candidate.fault.is_some());
-        let band = self.band.iter().cloned().chain(self.band_of(outside, suits)?).collect();
-        Ok(Swept { kept: self.kept.clone(), band, candidates, twins, kernels: self.kernels(outside, suits)? })
+        let twins: Vec<Tried> = twins;
+        let (own, astray) = self.band_of(outside, suits)?;
+        let band = self.band.iter().cloned().chain(own).collect();
+        let kernels = self.kernels(outside, &|c| suits(c) && !c.is_brought())?;
+        Ok(Swept { kept: self.kept.clone(), band, candidates, twins, kernels, failed, astray })
     }
 
     fn outcomes(
@@ -317,14 +346,15 @@ impl<M: Microtest> Shared<'_, M> {
         &self,
         outside: Option<&dyn Outside>,
         suits: &(dyn Fn(&Candidate) -> bool + Sync),
-    ) -> Result<Vec<BandMember>, Failure> {
+    ) -> Result<(Vec<BandMember>, Vec<String>), Failure> {
+        let none = (Vec::new(), Vec::new());
         let first = self.candidates.iter().find(|c| c.fault.is_none() && suits(c));
         let (Some(outside), Some(first)) = (outside, first) else {
-            return Ok(Vec::new());
+            return Ok(none);
         };
         let cuts = |launch: &crate::kernel::outside::Launch| launch.grid.iter().any(|(extent, _)| extent == "splits");
         if !first.cuda.as_ref().is_some_and(|cuda| cuda.launch.iter().any(cuts)) {
-            return Ok(Vec::new());
+            return Ok(none);
         }
         let member = |splits: usize| {
             let candidate = Candidate { accumulate: Accumulate { splits, ..first.accumulate }, ..first.clone() };
@@ -334,9 +364,22 @@ impl<M: Microtest> Shared<'_, M> {
             let outcomes = self.cases.cases.iter().zip(&self.tasks).map(run).collect::<Result<Vec<_>, _>>()?;
             let name = format!("card-{splits}-runs");
             let measured = compare(&name, &pairs(&outcomes, &self.references), self.kept.as_ref());
-            Ok(BandMember { says: format!("`{}` on the card, sums cut into {splits} runs", first.name), measured })
+            let says = format!("`{}` on the card, sums cut into {splits} runs", first.name);
+            Ok::<_, Failure>((candidate, BandMember { says, measured }))
         };
-        CARD_SPLITS.into_iter().map(member).collect()
+        let mut members = Vec::new();
+        let mut astray = Vec::new();
+        let at = self.candidates.iter().position(|c| c == first).unwrap_or_default();
+        for splits in CARD_SPLITS {
+            let (candidate, member) = member(splits)?;
+            let tried = Tried::of(candidate, member.measured.clone(), self.alone[at].clone());
+            // What is not the function must not raise the floor that all others are judged by.
+            match judge::not_the_function(&tried, &self.cases.labels) {
+                Some(why) => astray.push(format!("{}: {why}", member.measured.name)),
+                None => members.push(member),
+            }
+        }
+        Ok((members, astray))
     }
 
     /// Bits and times at the case with the most to do.

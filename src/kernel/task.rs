@@ -28,6 +28,8 @@ pub struct Task {
     pub floats: Vec<(&'static str, f32)>,
     /// Bytes that a kernel may use between its launches.
     pub scratch: Scratch,
+    /// Bytes of the inputs that no kernel reads in this case.
+    pub unread: usize,
     /// Multiplications and additions of it.
     pub flops: f64,
 }

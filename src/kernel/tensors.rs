@@ -8,6 +8,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use safetensors::{SafeTensors, serialize};
 
 use crate::engine::procedure::Failure;
+use crate::untrusted::Untrusted;
 
 /// A tensor in C order.
 #[derive(Clone, Debug, PartialEq)]
@@ -183,8 +184,8 @@ pub fn from_file(bytes: &[u8], wanted: &[Slot]) -> Result<Vec<Tensor>, Failure> 
     let one = |slot: &Slot| {
         let name = slot.name;
         let Ok(view) = file.tensor(name) else {
-            let there = file.names().join("`, `");
-            return Err(Failure::new(format!("tensor `{name}` is missing")).hint(format!("there is `{there}`")));
+            let there = Untrusted::from(file.names().join(", ")).visible(160);
+            return Err(Failure::new(format!("tensor `{name}` is missing")).hint(format!("there is {there}")));
         };
         let dtype = match slot.kind {
             Kind::F32 => Dtype::F32,

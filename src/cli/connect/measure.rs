@@ -148,15 +148,21 @@ pub fn micro(context: &Context, args: &MicroArgs) -> Result<Answer, Failed> {
         let run = start_kept(context, "micro", SEED, keep(args.session))?;
         let mut handle = run.handle();
         let work = async {
+            let mut failed = None;
             for spec in specs {
                 let checkpoint = args.checkpoint.as_ref().map(|p| p.display().to_string());
                 let candidates = args.candidates.as_ref().map(|p| p.display().to_string());
                 let activations = args.activations.as_ref().map(|p| p.display().to_string());
                 let (device, force_device) = (args.device.clone(), args.force_device);
                 let command = Command::Micro { spec, device, force_device, checkpoint, candidates, activations };
-                drive::ask(&mut handle, &run.actor, command).await?;
+                match drive::ask(&mut handle, &run.actor, command).await {
+                    Ok(_) => {}
+                    // A microtest that fails on one device does not keep the next from being run.
+                    Err(DriveError::Failed(failure)) => failed = failed.or(Some(failure)),
+                    Err(other) => return Err(other),
+                }
             }
-            Ok(())
+            failed.map_or(Ok(()), |failure| Err(DriveError::Failed(failure)))
         };
         let result = supervise(context, &run, work).await;
         let state = run.handle().state.borrow().clone();

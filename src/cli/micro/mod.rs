@@ -25,6 +25,9 @@ pub use text::text;
 pub struct MicroReports {
     /// One per microtest and device, in the order in which they ended.
     pub reports: Vec<MicroReport>,
+    /// What makes a report worthless, each with its microtest and device.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub spoiled: Vec<String>,
     /// Figures and tables that were written.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
@@ -36,15 +39,22 @@ impl Report for MicroReports {
 
 /// The microtests of the session, without the first `skip` of them.
 pub fn micro_report(state: &State, skip: usize) -> MicroReports {
-    MicroReports { reports: state.micro.iter().skip(skip).map(|r| MicroReport::clone(r)).collect(), files: Vec::new() }
+    let reports: Vec<MicroReport> = state.micro.iter().skip(skip).map(|r| MicroReport::clone(r)).collect();
+    let of = |r: &MicroReport| {
+        let place = format!("{} on {}", r.spec, r.device);
+        r.spoiled().into_iter().map(move |why| format!("{place}: {why}")).collect::<Vec<_>>()
+    };
+    MicroReports { spoiled: reports.iter().flat_map(of).collect(), reports, files: Vec::new() }
 }
 
-/// The exit status: decisions that flip, or another function, are a finding.
+/// The exit status: decisions that flip, another function, or a report that proves nothing are a finding.
 pub fn status(report: &MicroReports) -> Status {
     let mut classes = report.reports.iter().flat_map(|r| &r.verdicts).map(|v| v.class);
     if report.reports.is_empty() {
         Status::World
-    } else if classes.any(|c| matches!(c, ErrorClass::FlipsDecisions | ErrorClass::Broken)) {
+    } else if !report.spoiled.is_empty()
+        || classes.any(|c| matches!(c, ErrorClass::FlipsDecisions | ErrorClass::Broken))
+    {
         Status::Finding
     } else {
         Status::Done
@@ -98,7 +108,7 @@ mod tests {
 
     fn check(class: ErrorClass, expect: Status) {
         assert_eq!(
-            status(&MicroReports { reports: vec![fixture::micro(class)], files: Vec::new() }),
+            status(&MicroReports { reports: vec![fixture::micro(class)], spoiled: Vec::new(), files: Vec::new() }),
             expect,
             "{class:?}"
         );
@@ -110,7 +120,10 @@ mod tests {
         check(ErrorClass::AboveFloor, Status::Done);
         check(ErrorClass::FlipsDecisions, Status::Finding);
         check(ErrorClass::Broken, Status::Finding);
-        assert_eq!(status(&MicroReports { reports: Vec::new(), files: Vec::new() }), Status::World);
+        assert_eq!(
+            status(&MicroReports { reports: Vec::new(), spoiled: Vec::new(), files: Vec::new() }),
+            Status::World
+        );
     }
 
     #[test]

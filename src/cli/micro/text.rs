@@ -54,6 +54,9 @@ fn controls(report: &MicroReport, style: Style) -> Vec<String> {
         let names = if caught.is_empty() { String::new() } else { format!(": {}", caught.join(", ")) };
         out.push(wrapped(&format!("{head}{names}"), 0));
     }
+    for why in &report.left_out {
+        out.push(wrapped(&format!("left out: {why}"), 2));
+    }
     for why in report.spoiled() {
         out.push(format!("{}\n{}", style.error("WORTHLESS"), wrapped(&why, 2)));
     }
@@ -110,7 +113,7 @@ mod tests {
     use crate::kernel::figure::sample;
 
     fn of(report: MicroReport) -> String {
-        text(&MicroReports { reports: vec![report], files: Vec::new() }, Style::PLAIN)
+        text(&MicroReports { reports: vec![report], spoiled: Vec::new(), files: Vec::new() }, Style::PLAIN)
     }
 
     #[test]

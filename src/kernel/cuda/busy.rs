@@ -49,6 +49,12 @@ pub fn ask(card: &CardInfo) -> Result<Use, String> {
     let processes = device.running_compute_processes().map_err(|e| format!("it does not name its processes: {e}"))?;
     let memory = device.memory_info().map_err(|e| format!("it does not say what is in use: {e}"))?;
     let own = std::process::id();
+    let used_by = |used: &UsedGpuMemory| match used {
+        UsedGpuMemory::Used(bytes) => *bytes,
+        UsedGpuMemory::Unavailable => 0,
+    };
+    // Another microtest of this process may just be giving its memory back.
+    let of_own: u64 = processes.iter().filter(|p| p.pid == own).map(|p| used_by(&p.used_gpu_memory)).sum();
     let others = processes.into_iter().filter(|p| p.pid != own).map(|p| OtherProcess {
         pid: p.pid,
         used: match p.used_gpu_memory {
@@ -58,7 +64,7 @@ pub fn ask(card: &CardInfo) -> Result<Use, String> {
     });
     Ok(Use {
         others: others.collect(),
-        used: memory.used,
+        used: memory.used.saturating_sub(of_own),
         uncorrected: device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile).ok(),
         corrected: device.total_ecc_errors(MemoryError::Corrected, EccCounter::Volatile).ok(),
         bus: device.pci_info().ok().map(|p| p.bus_id),
@@ -102,7 +108,7 @@ pub fn xids(bus: Option<&str>) -> Option<u64> {
     output.status.success().then(|| count_xids(&String::from_utf8_lossy(&output.stdout), bus))
 }
 
-/// Lines that name a fault of this card; the log writes the address in lower case and without a function.
+/// Lines that name a hardware fault of this card; the log writes the address in lower case and without a function.
 fn count_xids(log: &str, bus: &str) -> u64 {
     let lower = bus.to_lowercase();
     let without_function = lower.split('.').next().unwrap_or(&lower);
@@ -111,8 +117,16 @@ fn count_xids(log: &str, bus: &str) -> u64 {
         Some((domain, rest)) if domain.len() > 4 => format!("{}:{rest}", &domain[domain.len() - 4..]),
         _ => without_function.to_owned(),
     };
-    log.lines().filter(|line| line.contains("NVRM: Xid") && line.to_lowercase().contains(&short)).count() as u64
+    let is_hardware = |line: &str| {
+        let code = line.split("): ").nth(1).and_then(|rest| rest.split([',', ' ']).next()?.parse().ok());
+        code.is_some_and(|code: u32| HARDWARE.contains(&code))
+    };
+    let of_card = log.lines().filter(|line| line.contains("NVRM: Xid") && line.to_lowercase().contains(&short));
+    of_card.filter(|line| is_hardware(line)).count() as u64
 }
+
+/// Codes that NVIDIA's list of Xid errors gives to memory, bus and links; others are a program's own faults.
+const HARDWARE: [u32; 11] = [48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120];
 
 #[cfg(test)]
 mod tests {
@@ -138,7 +152,7 @@ mod tests {
     #[test]
     fn faults_of_one_card_are_counted() {
         let log = "[1.0] NVRM: Xid (PCI:0000:3b:00): 48, pid=7\n[2.0] NVRM: Xid (PCI:0000:86:00): 79\n\
-                   [3.0] NVRM: loading\n[4.0] NVRM: Xid (PCI:0000:3b:00): 79\n";
+                   [3.0] NVRM: loading\n[4.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=9\n[5.0] NVRM: Xid (PCI:0000:3b:00): 31, pid=9\n";
         let check = |bus: &str, expect| assert_eq!(count_xids(log, bus), expect, "{bus}");
         check("00000000:3B:00.0", 2);
         check("0000:86:00.0", 1);

@@ -9,10 +9,11 @@
 
 pub mod busy;
 pub mod card;
-mod check;
+pub(super) mod check;
 pub mod fake;
 pub mod found;
 mod job;
+pub mod lease;
 pub mod nvrtc;
 mod program;
 pub mod shipped;

@@ -72,7 +72,7 @@ impl Nvrtc {
             match Self::open(place) {
                 Ok(found) => return Ok(found),
                 // A bare name is for the system's loader to find; a path that exists and does not load is worth saying.
-                Err(why) if place.is_absolute() => broken = broken.or(Some((place, why))),
+                Err(why) if place.is_absolute() || places.len() == 1 => broken = broken.or(Some((place, why))),
                 Err(_) => {}
             }
         }
@@ -318,7 +318,8 @@ mod tests {
 
     #[test]
     fn a_library_that_is_nowhere_or_broken_is_one_sentence() {
-        let nowhere = Nvrtc::load(&[PathBuf::from("libnvrtc-of-nobody.so")]).unwrap_err();
+        let nowhere =
+            Nvrtc::load(&["libnvrtc-of-nobody.so", "libnvrtc-of-nobody.so.1"].map(PathBuf::from)).unwrap_err();
         assert!(nowhere.message.starts_with("NVRTC, NVIDIA's run-time compiler, was not found"), "{}", nowhere.message);
         let dir = tempfile::tempdir().unwrap();
         let broken = touch(dir.path(), "libnvrtc.so.13");

@@ -19,7 +19,7 @@ use crate::kernel::outside::Cuda;
 
 /// What makes code for the card.
 enum Compiler {
-    Nvrtc(Nvrtc),
+    Nvrtc(Box<Nvrtc>),
     Shipped { archive: Archive, without: String },
 }
 
@@ -39,7 +39,7 @@ impl Programs {
     /// The PTX is damaged.
     pub(super) fn new(context: Arc<CudaContext>, card: &CardInfo) -> Result<Self, Failure> {
         let compiler = match Nvrtc::load(&nvrtc::places(&|name| std::env::var(name).ok())) {
-            Ok(nvrtc) => Compiler::Nvrtc(nvrtc),
+            Ok(nvrtc) => Compiler::Nvrtc(Box::new(nvrtc)),
             Err(failure) => Compiler::Shipped { archive: shipped::archive()?, without: failure.message },
         };
         let (capability, device) = (card.capability, card.device());

@@ -84,6 +84,7 @@ pub fn expanded(text: &str, place: &str) -> Result<String, Failure> {
 }
 
 fn expand(text: &str, place: &str, there: &mut Vec<&str>, out: &mut String) -> Result<(), Failure> {
+    let place = &place.replace(['"', '\\', '\n'], "_");
     let _ = writeln!(out, "#line 1 \"{place}\"");
     for (number, line) in text.lines().enumerate() {
         let Some(wanted) = line.trim().strip_prefix("#include") else {

@@ -128,6 +128,7 @@ pub(crate) fn report() -> MicroReport {
     };
     MicroReport {
         card: None,
+        left_out: Vec::new(),
         spec: "mhc-mix".into(),
         device: "cpu".into(),
         at: "2026-05-01T12:00:00Z".parse().unwrap(),

@@ -45,7 +45,7 @@ pub fn kernels(report: &MicroReport) -> Table {
         vec![
             k.candidate.clone(),
             k.registers.to_string(),
-            k.spilled.to_string(),
+            k.local.to_string(),
             format!("{:.1}", 1e6 * k.seconds),
             if k.share > 0.0 { format!("{:.1} %", 100.0 * k.share) } else { dash() },
             if k.bound.is_empty() { dash() } else { k.bound.clone() },
@@ -55,7 +55,7 @@ pub fn kernels(report: &MicroReport) -> Table {
     });
     Table {
         title: format!("kernels at {case}: time with empty caches, share of the measured ceiling, bits"),
-        heading: vec!["candidate", "regs", "spill", "us", "ceiling", "of", "bits", "batches"],
+        heading: vec!["candidate", "regs", "local", "us", "ceiling", "of", "bits", "batches"],
         right: vec![1, 2, 3, 4],
         rows: rows.collect(),
     }
@@ -79,12 +79,17 @@ pub fn card(report: &MicroReport) -> Table {
         row("Xid in the log", counted(check.xids)),
         row("copy", format!("{:.0} GB/s", card.ceilings.bytes_per_second / 1e9)),
     ];
-    let peer =
-        |p: &PeerCopy| row(&format!("to {}", p.to), format!("{} of {} came out right", p.copies - p.bad, p.copies));
+    let peer = |p: &PeerCopy| {
+        let way = if p.direct { "directly" } else { "through the host" };
+        let says = match &p.failed {
+            Some(why) => why.clone(),
+            None => format!("{} of {} came out right, {way}", p.copies - p.bad, p.copies),
+        };
+        row(&format!("to {}", p.to), says)
+    };
     rows.extend(check.peers.iter().map(peer));
     let unit = |(unit, rate): &(Unit, f64)| row(unit.word(), format!("{:.1} TFLOP/s", rate / 1e12));
     rows.extend(card.ceilings.flops.iter().map(unit));
-    rows.extend(card.left_out.iter().map(|why| row("left out", why.clone())));
     rows.extend(check.faults().into_iter().map(|fault| row("FAULT", fault)));
     Table {
         title: format!("{}: {} ({}), {}", report.device, card.name, card.arch, card.uuid),

@@ -106,6 +106,7 @@ pub fn task(weight: Tensor, streams: Tensor) -> Task {
         floats: vec![("eps", EPS as f32)],
         // 24 products and one sum of squares, in rows of 32 numbers.
         scratch: Scratch { row_and_split: 32 * 4, ..Scratch::default() },
+        unread: 0,
         flops: 2.0 * (MIXES * tokens * inner) as f64,
         inputs: vec![weight, streams],
     }

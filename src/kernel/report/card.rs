@@ -24,8 +24,9 @@ pub struct CardReport {
     pub check: CardCheck,
     /// What each kernel did at the largest case.
     pub kernels: Vec<KernelRun>,
-    /// Candidates that were not run, each with the reason.
-    pub left_out: Vec<String>,
+    /// Split-k choices of its plain kernel that stray further than f32 explains, each with its error.
+    #[serde(default)]
+    pub astray: Vec<String>,
 }
 
 /// The most that a card does, measured on it.
@@ -52,7 +53,7 @@ pub struct CardCheck {
     pub uncorrected: Option<u64>,
     /// Memory errors that were corrected, since the driver was loaded; `None` where it is not told.
     pub corrected: Option<u64>,
-    /// Faults of this card in the kernel's log (`Xid`); `None` where it cannot be read.
+    /// Hardware faults of this card in the kernel's log (`Xid` of memory, bus or link); `None` where it cannot be read.
     pub xids: Option<u64>,
 }
 
@@ -88,6 +89,12 @@ pub struct PeerCopy {
     pub copies: u32,
     /// Of these, those that came out with other bytes.
     pub bad: u32,
+    /// Whether the driver lets the two reach one another without the host.
+    #[serde(default)]
+    pub direct: bool,
+    /// Why there was no copy, if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// A kernel at one case.
@@ -99,8 +106,8 @@ pub struct KernelRun {
     pub case: String,
     /// Registers of a thread, the most of all launches.
     pub registers: u32,
-    /// Bytes of a thread that did not fit into registers, the most of all launches.
-    pub spilled: u32,
+    /// Bytes of local memory of a thread, arrays and what did not fit into registers, the most of all launches.
+    pub local: u32,
     /// Runs with the same inputs.
     pub runs: u32,
     /// Of these, those whose bits differ from those of the first.
@@ -111,7 +118,7 @@ pub struct KernelRun {
     pub other_batches: Vec<u64>,
     /// Seconds of all launches, the median over the runs, with empty caches.
     pub seconds: f64,
-    /// Bytes that it must read and write at least.
+    /// Bytes of its inputs and outputs as they were handed to it.
     pub bytes: u64,
     /// Multiplications and additions that it must do at least.
     pub flops: f64,
@@ -122,12 +129,13 @@ pub struct KernelRun {
 }
 
 impl Ceilings {
-    /// The least seconds for so many bytes and operations, and which ceiling they are of; `None` where nothing was measured.
+    /// The least seconds for so many bytes and operations, and which ceiling they are of; `None` where these units were
+    /// not measured.
     pub fn least(&self, bytes: u64, flops: f64, unit: Unit) -> Option<(f64, String)> {
-        let memory = (self.bytes_per_second > 0.0).then(|| (bytes as f64 / self.bytes_per_second, "memory".to_owned()));
-        let units = self.flops.iter().find(|(known, rate)| *known == unit && *rate > 0.0);
-        let units = units.map(|(_, rate)| (flops / rate, unit.word().to_owned()));
-        [memory, units].into_iter().flatten().reduce(|a, b| if b.0 > a.0 { b } else { a })
+        let memory = (bytes as f64 / self.bytes_per_second, "memory".to_owned());
+        let (_, rate) = self.flops.iter().find(|(known, rate)| *known == unit && *rate > 0.0)?;
+        let units = (flops / rate, unit.word().to_owned());
+        (self.bytes_per_second > 0.0).then_some(if units.0 > memory.0 { units } else { memory })
     }
 }
 
@@ -157,7 +165,7 @@ mod tests {
         check(1_000_000_000, 1e9, Unit::F32, Some((1e-3, "memory")));
         check(1_000_000_000, 1e11, Unit::F32, Some((1e-2, "f32 units")));
         check(1_000_000_000, 1e12, Unit::Bf16, Some((1e-2, "bf16 tensor cores")));
-        check(1_000_000_000, 1e12, Unit::Fp8, Some((1e-3, "memory")));
+        check(1_000_000_000, 1e12, Unit::Fp8, None);
         assert_eq!(Ceilings::default().least(1, 1.0, Unit::F32), None);
     }
 
@@ -167,7 +175,7 @@ mod tests {
         assert!(none.faults().is_empty());
         let bad = CardCheck {
             bad_round_trips: 1,
-            peers: vec![PeerCopy { to: "cuda:1".into(), copies: 2, bad: 2 }],
+            peers: vec![PeerCopy { to: "cuda:1".into(), copies: 2, bad: 2, ..PeerCopy::default() }],
             uncorrected: Some(4),
             xids: Some(0),
             ..none

@@ -62,6 +62,9 @@ pub struct MicroReport {
     pub controls: Vec<Control>,
     /// What the numbers mean.
     pub verdicts: Vec<CandidateVerdict>,
+    /// Candidates that were not run, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// The card it ran on, if it ran on one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub card: Option<CardReport>,
@@ -81,7 +84,11 @@ impl MicroReport {
         let restless = kernels.map(|k| {
             format!("`{}` gave other bits in {} of {} runs with the same inputs", k.candidate, k.other_bits, k.runs)
         });
-        missed.chain(faults).chain(restless).collect()
+        let astray = self.card.iter().flat_map(|card| &card.astray);
+        let astray = astray.map(|what| format!("a split-k choice of the plain kernel is not the function: {what}"));
+        let unproven = (self.card.is_some() && self.controls.is_empty())
+            .then(|| "no known-bad twin could run, so that nothing proves that the test can fail".to_owned());
+        missed.chain(faults).chain(restless).chain(astray).chain(unproven).collect()
     }
 
     /// The verdict of the candidate that strays furthest.

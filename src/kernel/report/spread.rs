@@ -53,7 +53,7 @@ pub struct Cause {
 }
 
 /// Errors of the main part by point and row, such as layer and token.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Heat {
     /// Candidate name.
     pub candidate: String,

@@ -135,7 +135,7 @@ fn swept(
     band.extend(orders.chain(splits).map(|((name, says), errors)| member(name, says, &errors)));
     let kernels = kernels(sites, activations, candidates, outside, &labels[0])?;
     let (twins, candidates) = tried.into_iter().partition(|t| t.candidate.fault.is_some());
-    Ok(Swept { kept: None, band, candidates, twins, kernels })
+    Ok(Swept { kept: None, band, candidates, twins, kernels, failed: Vec::new(), astray: Vec::new() })
 }
 
 /// Bits and times of the kernels at the first site.

@@ -25,6 +25,13 @@ pub(super) fn task(case: &Case) -> Task {
         Cache::Latent { layout, .. } => (layout.plain, layout.rotated, layout.block, layout.tokens),
     };
     let paged = usize::from(matches!(case.cache, Cache::Latent { .. }));
+    let distinct: std::collections::BTreeSet<usize> =
+        case.rows.iter().flat_map(|row| row.seen.iter().copied()).collect();
+    let unseen = entries - distinct.len();
+    let entry_bytes = match &case.cache {
+        Cache::Plain { width, .. } => 2 * 4 * width,
+        Cache::Latent { layout, .. } => layout.page().data + layout.page().scale,
+    };
     let products: usize = case.rows.iter().map(|row| row.seen.len() * heads * width).sum();
     Task {
         rows,
@@ -52,6 +59,7 @@ pub(super) fn task(case: &Case) -> Task {
         floats: vec![("scale", case.scale as f32)],
         // The output of each split of the keys, and what it is merged by.
         scratch: Scratch { row_and_split: heads * (width + 8) * 4, ..Scratch::default() },
+        unread: unseen * entry_bytes,
         flops: 4.0 * products as f64,
     }
 }

@@ -85,6 +85,7 @@ impl Microtest for Norm {
             ints: vec![("width", width)],
             floats: vec![("eps", EPS as f32)],
             scratch: Scratch { fixed: 16, ..Scratch::default() },
+            unread: 0,
             flops: 4.0 * (rows * width) as f64,
         })
     }

@@ -24,6 +24,7 @@ pub(super) fn task(case: &Case) -> Task {
         floats: Vec::new(),
         // Codes, scales and maxima of both operands.
         scratch: Scratch { fixed: outputs * of_row + 4096, row: of_row, row_and_split: 0 },
+        unread: 0,
         flops: 2.0 * (rows * outputs * width) as f64,
     }
 }

@@ -31,6 +31,7 @@ pub(super) fn task(case: &Case) -> Task {
         ints: vec![("width", width), ("experts", experts), ("active", active)],
         floats: vec![("scaling", layer.scaling as f32)],
         scratch: Scratch { row_and_split: experts * 4, ..Scratch::default() },
+        unread: 0,
         flops: 2.0 * (rows * width * experts) as f64,
     }
 }
@@ -39,11 +40,14 @@ pub(super) fn task(case: &Case) -> Task {
 pub(super) fn read(case: &Case, candidate: &Candidate, outputs: &[Tensor]) -> Outcome {
     let active = case.layer.active;
     let (chosen, weights) = (outputs[1].indices(), outputs[2].numbers());
-    let chosen = chosen.chunks_exact(active).map(|row| -> Vec<u32> {
-        // An index that is no expert is one beyond them all, so that it counts as a wrong choice.
-        row.iter().map(|e| u32::try_from(*e).unwrap_or(u32::MAX).min(case.layer.experts as u32 - 1)).collect()
+    let experts = case.layer.experts as i32;
+    let rows = chosen.chunks_exact(active).zip(weights.chunks_exact(active)).map(|(chosen, weights)| {
+        if chosen.iter().all(|e| (0..experts).contains(e)) {
+            return (chosen.iter().map(|e| *e as u32).collect(), weights.to_vec());
+        }
+        // What names an expert that there is not is no number, whichever experts stand in for it.
+        ((0..active as u32).collect(), vec![f64::NAN; active])
     });
-    let weights = weights.chunks_exact(active).map(<[f64]>::to_vec);
-    let (chosen, weights): (Vec<_>, Vec<_>) = (chosen.collect(), weights.collect());
+    let (chosen, weights): (Vec<Vec<u32>>, Vec<Vec<f64>>) = rows.unzip();
     run::finished(case, candidate, outputs[0].numbers(), &chosen, &weights)
 }
