@@ -157,7 +157,7 @@ def main():
     for spec, works in SPECS.items():
         for (of, name), kernel in kernels.items():
             if of == spec:
-                share = f"{100 * kernel['share']:.0f} % of {kernel['bound']}"
+                share = f"{100 * kernel['share']:.0f} % of {kernel['bound']}" if kernel["bound"] else "-"
                 print(f"{spec:17} kernel   {name:28} {1e6 * kernel['seconds']:8.1f} us   {share}")
         for name, work in works():
             print(f"{spec:17} PyTorch  {name:28} {timed(work):8.1f} us")

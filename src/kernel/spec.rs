@@ -182,8 +182,8 @@ impl Doer<'_> {
     /// Does something in all places at once, and signs what comes of it.
     fn in_every_place(&self, work: impl Fn(&Place<'_>) -> Result<Done, Failure> + Sync) -> Reports {
         let one = |place: &Place<'_>| {
-            let suited = |c: &&Candidate| c.fault.is_none() && place.unsuited(c).is_none();
-            if !self.candidates.iter().any(|c| suited(&c)) {
+            let mut good = self.candidates.iter().filter(|c| c.fault.is_none()).peekable();
+            if good.peek().is_some() && good.all(|c| place.unsuited(c).is_some()) {
                 let why: Vec<String> = self.candidates.iter().filter_map(|c| place.unsuited(c)).take(2).collect();
                 let message = format!("{} can run none of the kernels: {}", place.device, why.join("; "));
                 return Err(Failure::new(message).hint("use `--device cpu`"));

@@ -3,7 +3,7 @@
 //!
 //! Compiled is not run: what a kernel gives is seen on a card alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -87,21 +87,34 @@ fn every_kernel_compiles_for_every_architecture_and_keeps_to_its_registers() {
             suited.into_iter().map(move |capability| (from, candidate.clone(), capability))
         })
         .collect();
-    let compiled: Vec<(String, u32, Result<Figures, String>)> = jobs
-        .par_iter()
-        .map(|(from, candidate, capability)| {
-            let cuda = candidate.cuda.as_ref().unwrap();
-            let arch = source::arch(cuda, *capability);
-            let mut options = source::options(cuda, &arch);
-            options.push("--ptxas-options=-v".into());
-            let text = source::expanded(from.text, from.file).unwrap();
-            let made = nvrtc.compile(from.file, &text, &options, Code::Cubin);
-            let made = made.map_err(|f| f.message).map(|made| {
-                assert!(made.code.starts_with(b"\x7fELF"), "{} {arch}: no machine code", candidate.name);
-                let mut all = figures(&made.log);
-                all.retain(|name, _| cuda.launch.iter().any(|l| l.function == *name));
-                all
+    // Candidates that differ in their splits or launches alone are the same code.
+    let options = |candidate: &Candidate, capability: u32| {
+        let cuda = candidate.cuda.as_ref().unwrap();
+        source::options(cuda, &source::arch(cuda, capability))
+    };
+    let distinct: BTreeSet<(&str, Vec<String>)> =
+        jobs.iter().map(|(from, candidate, capability)| (from.file, options(candidate, *capability))).collect();
+    let code: BTreeMap<(&str, Vec<String>), Result<Figures, String>> = distinct
+        .into_par_iter()
+        .map(|(file, options)| {
+            let from = SOURCES.iter().find(|s| s.file == file).unwrap();
+            let text = source::expanded(from.text, file).unwrap();
+            let all: Vec<String> = options.iter().cloned().chain(["--ptxas-options=-v".into()]).collect();
+            let made = nvrtc.compile(file, &text, &all, Code::Cubin).map_err(|f| f.message).map(|made| {
+                assert!(made.code.starts_with(b"\x7fELF"), "{file} {options:?}: no machine code");
+                figures(&made.log)
             });
+            ((file, options), made)
+        })
+        .collect();
+    let compiled: Vec<(String, u32, Result<Figures, String>)> = jobs
+        .iter()
+        .map(|(from, candidate, capability)| {
+            let launched = |name: &str| candidate.cuda.iter().flat_map(|c| &c.launch).any(|l| l.function == name);
+            let mut made = code[&(from.file, options(candidate, *capability))].clone();
+            if let Ok(figures) = &mut made {
+                figures.retain(|name, _| launched(name));
+            }
             (shipped::key(candidate), *capability, made)
         })
         .collect();

@@ -1,4 +1,4 @@
-//! A card that is none: the task of `mhc-mix` in plain f32, for tests where there is no card.
+//! A card that is none: the task of `mhc-mix` with results in f32, for tests where there is no card.
 //!
 //! Responsible for standing behind the same trait, also as a card that is broken. Not responsible for
 //! being like a card in any other way; no command leads to it.
@@ -38,13 +38,15 @@ impl Outside for FakeCard {
             return Err(Failure::new("the fake card knows `mhc-mix` alone"));
         };
         let inner = streams.len() / task.rows.max(1);
+        let eps = task.floats.first().map_or(0.0, |(_, eps)| *eps);
         let mut products = Vec::new();
         let mut inverse = Vec::new();
         for token in streams.chunks_exact(inner) {
             let used = |k: usize| if candidate.fault.is_some() { token[k % (inner / 4)] } else { token[k] };
-            products.extend(weight.chunks_exact(inner).map(|row| (0..inner).map(|k| row[k] * used(k)).sum::<f32>()));
-            let squares: f32 = token.iter().map(|x| x * x).sum();
-            inverse.push(1.0 / (squares / inner as f32 + task.floats[0].1).sqrt());
+            let dot = |row: &[f32]| (0..inner).map(|k| f64::from(row[k]) * f64::from(used(k))).sum::<f64>() as f32;
+            products.extend(weight.chunks_exact(inner).map(dot));
+            let squares: f64 = token.iter().map(|x| f64::from(*x).powi(2)).sum();
+            inverse.push((squares / inner as f64 + f64::from(eps)).sqrt().recip() as f32);
         }
         if self.health == Health::OneBit
             && let Some(first) = products.first_mut()

@@ -50,10 +50,17 @@ fn virtual_arch(cuda: &Cuda) -> String {
 /// A kernel does not compile.
 pub fn build(nvrtc: &Nvrtc, tell: &dyn Fn(&str)) -> Result<Archive, Failure> {
     let mut made = Archive::new();
-    let ptx = |text: &str, place: &str, cuda: &Cuda| -> Result<String, Failure> {
+    // Candidates that differ in their splits or launches alone are the same code.
+    let mut known: BTreeMap<(String, Vec<String>), String> = BTreeMap::new();
+    let mut ptx = |text: &str, place: &str, cuda: &Cuda| -> Result<String, Failure> {
         let options = source::options(cuda, &virtual_arch(cuda));
+        if let Some(made) = known.get(&(place.to_owned(), options.clone())) {
+            return Ok(made.clone());
+        }
         let compiled = nvrtc.compile(place, &source::expanded(text, place)?, &options, Code::Ptx)?;
-        Ok(without_header(&String::from_utf8_lossy(&compiled.code)))
+        let made = without_header(&String::from_utf8_lossy(&compiled.code));
+        known.insert((place.to_owned(), options), made.clone());
+        Ok(made)
     };
     for from in &SOURCES {
         let Some(spec) = specs().iter().find(|s| s.name == from.spec) else { continue };

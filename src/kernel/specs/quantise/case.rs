@@ -24,6 +24,15 @@ pub struct Case {
 }
 
 impl Case {
+    /// Whether some block of a row is at least twice as large as the next: else a neighbour's scale is as good.
+    pub(super) fn has_uneven_blocks(&self) -> bool {
+        let largest = |block: &[f64]| block.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        self.activation.chunks_exact(self.width).any(|row| {
+            let blocks: Vec<f64> = row.chunks(STRETCH).map(largest).collect();
+            blocks.windows(2).any(|pair| pair[0].max(pair[1]) >= 2.0 * pair[0].min(pair[1]))
+        })
+    }
+
     pub(super) fn flipped(&self, seed: u64) -> Self {
         Self { activation: activations::moved(&self.activation, &mut dice(seed, 2)), ..self.clone() }
     }

@@ -72,6 +72,10 @@ impl Microtest for Quantise {
         run::run(case, candidate)
     }
 
+    fn applies(&self, case: &Case, candidate: &Candidate) -> bool {
+        !candidate.has_fault("neighbour-scale") || case.has_uneven_blocks()
+    }
+
     fn task(&self, case: &Case) -> Option<Task> {
         Some(task::task(case))
     }
