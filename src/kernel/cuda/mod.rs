@@ -1,7 +1,7 @@
 //! Microtests on the cards of this machine.
 //!
 //! Responsible for finding driver, compiler and cards, and for running kernels on them: one thread a
-//! card, which owns its context. Not responsible for what a kernel should give ([`crate::kernel::specs`])
+//! card, which owns its context. Not responsible for what a kernel should give ([`mod@crate::kernel::specs`])
 //! nor for what an error means ([`crate::kernel::judge`]).
 //!
 //! Nothing here is linked: driver, compiler and management library are looked for when they are
