@@ -251,6 +251,14 @@ fn every_microtest_that_takes_a_recording_catches_its_twins_on_one() {
 }
 
 #[test]
+fn a_twin_that_cannot_show_in_rows_of_one_block_is_left_out_and_named() {
+    let report = on_recording("quantise", None, &[wave("layers.2.down_input", &[40, 128])]).unwrap();
+    caught(&report);
+    let names = "; cannot show here: neighbour-scale, grid-transposed";
+    assert!(report.provenance.ends_with(names), "{}", report.provenance);
+}
+
+#[test]
 fn a_router_with_recorded_inputs_at_the_real_size_has_layers_of_both_kinds() {
     let check = |layer: usize, labels: [&str; 2]| {
         let name = format!("layers.{layer}.ffn_input");

@@ -33,6 +33,11 @@ impl Case {
         })
     }
 
+    /// Whether a row has more than one square block: else a grid is read alike by rows and by columns.
+    pub(super) fn has_a_grid(&self) -> bool {
+        self.width > STRETCH
+    }
+
     pub(super) fn flipped(&self, seed: u64) -> Self {
         Self { activation: activations::moved(&self.activation, &mut dice(seed, 2)), ..self.clone() }
     }

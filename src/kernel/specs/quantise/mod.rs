@@ -73,7 +73,11 @@ impl Microtest for Quantise {
     }
 
     fn applies(&self, case: &Case, candidate: &Candidate) -> bool {
-        !candidate.has_fault("neighbour-scale") || case.has_uneven_blocks()
+        match candidate.fault.as_deref() {
+            Some("neighbour-scale") => case.has_uneven_blocks(),
+            Some("grid-transposed") => case.has_a_grid(),
+            _ => true,
+        }
     }
 
     fn task(&self, case: &Case) -> Option<Task> {
