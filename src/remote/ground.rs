@@ -139,13 +139,20 @@ fn lease_files(frame: &Frame) -> BTreeMap<String, Reading<Option<String>>> {
 
 /// The workers that the lease remembers; a record that cannot be read must not be taken for none.
 fn workers(frame: &Frame) -> Result<Vec<RoutedWorker>, Failure> {
-    let text = match frame.sections.get("lease.worker") {
+    let section = frame.sections.get("lease.worker");
+    let text = match section {
         None | Some(Section::Unread(Unread::Gone(_))) => return Ok(Vec::new()),
         Some(_) => parse::text(frame, "lease.worker").map_err(|Unknown(why)| why),
     };
+    let hint = match section {
+        // Our folder is closed to others, whether there is a lease in it or not.
+        Some(Section::Unread(Unread::Permission(_))) => {
+            "another user changed something here: reach the host as that user, or give the target a `become`"
+        }
+        _ => "see `worker` in the lease's folder on the host",
+    };
     text.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string())).map_err(|why| {
-        Failure::new(format!("what stands in the lease about the router cannot be read: {why}"))
-            .hint("see `worker` in the lease's folder on the host")
+        Failure::new(format!("what stands in the lease about the router cannot be read: {why}")).hint(hint)
     })
 }
 

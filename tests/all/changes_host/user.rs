@@ -54,13 +54,12 @@ impl Unit {
         fs_err::write(&self.case, case(become_with)).unwrap();
     }
 
-    /// That a change is refused for want of rights, and leaves everything as it is.
-    fn is_refused(&self) {
-        let (status, end) = self.toggle("off");
+    /// That a change is refused for want of rights.
+    fn refuses(&self, level: &str) {
+        let (status, end) = self.toggle(level);
         let (message, hint) = (end["error"]["message"].as_str(), end["error"]["hint"].as_str());
         assert!(status != 0 && hint.is_some_and(|h| h.contains("become")), "{end:#}");
         assert!(message.is_some(), "{end:#}");
-        self.is_original();
     }
 }
 
@@ -72,21 +71,26 @@ fn a_unit_of_another_user_is_unknown_to_a_stranger_and_changed_with_the_rights_o
     unit.with_case(None);
     let (_, truth) = unit.run(&["truth"]);
     assert_eq!(truth["targets"][0]["pid"], Value::Null, "{truth:#}");
-    for row in truth["rows"].as_array().unwrap() {
+    let rows = truth["rows"].as_array().unwrap();
+    for row in rows {
         assert!(row["effective"].is_null(), "nothing is claimed of a process that was not read: {row:#}");
     }
+    let declared = rows.iter().find(|row| row["name"] == "SGLANG_SM120_TRITON_INDEXER").unwrap();
+    assert_eq!(declared["declared"]["value"], "1", "files are open to everybody: {declared:#}");
     let (_, patches) = unit.run(&["patches"]);
     for id in ["triton-indexer", "mhc-bf16"] {
         let state = state(&patches, id);
         assert_eq!((&state["level"], &state["state"]), (&Value::Null, &"unknown".into()), "{id}: {state:#}");
     }
-    unit.is_refused();
+    unit.refuses("off");
+    unit.is_original();
 
     // As the user of the unit it is read and not changed: a unit is root's.
     unit.with_case(Some(&become_user(RUNNER)));
     let (_, patches) = unit.run(&["patches"]);
     assert_eq!(state(&patches, "triton-indexer")["level"], "on", "{patches:#}");
-    unit.is_refused();
+    unit.refuses("off");
+    unit.is_original();
 
     // As root it is switched off and back, and runs as its own user all the while.
     unit.with_case(Some(&become_user("root")));
@@ -102,6 +106,8 @@ fn a_unit_of_another_user_is_unknown_to_a_stranger_and_changed_with_the_rights_o
     unit.with_case(None);
     let (_, patches) = unit.run(&["patches"]);
     assert_eq!(state(&patches, "triton-indexer")["level"], Value::Null, "{patches:#}");
+    unit.refuses("on");
+    assert_eq!(unit.indexer(), "absent");
 
     unit.with_case(Some(&become_user("root")));
     let (status, back) = unit.run(&["restore", "--yes", "lab"]);
