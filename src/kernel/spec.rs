@@ -164,7 +164,7 @@ impl Doer<'_> {
         let ticks = sweep::ticks(cases.cases.len(), &able, self.places.len());
         let ticker = Ticker::new(ticks, self.progress, self.cancelled);
         let shared = sweep::shared(test, cases, &able, &ticker)?;
-        Ok(self.in_every_place(|place| {
+        Ok(self.in_every_place(Pace::AtOnce, |place| {
             let swept = shared.tried(Some(place), &|c| place.unsuited(c).is_none(), &ticker)?;
             let mut report = judge::report(test.spec(), cases, &swept, None);
             if !unable.is_empty() {
@@ -179,8 +179,8 @@ impl Doer<'_> {
         self.places.iter().any(|place| place.unsuited(candidate).is_none())
     }
 
-    /// Does something in all places at once, and signs what comes of it.
-    fn in_every_place(&self, work: impl Fn(&Place<'_>) -> Result<Done, Failure> + Sync) -> Reports {
+    /// Does something in every place, and signs what comes of it.
+    fn in_every_place(&self, pace: Pace, work: impl Fn(&Place<'_>) -> Result<Done, Failure> + Sync) -> Reports {
         let one = |place: &Place<'_>| {
             let mut good = self.candidates.iter().filter(|c| c.fault.is_none()).peekable();
             if good.peek().is_some() && good.all(|c| place.unsuited(c).is_some()) {
@@ -198,15 +198,23 @@ impl Doer<'_> {
             }
             Ok(report)
         };
-        // One place needs no thread of its own, and has the runtime of the caller's.
-        if let [only] = self.places {
-            return vec![one(only)];
+        if pace == Pace::InTurn || self.places.len() == 1 {
+            return self.places.iter().map(one).collect();
         }
         std::thread::scope(|scope| {
             let running: Vec<_> = self.places.iter().map(|place| scope.spawn(|| one(place))).collect();
             running.into_iter().map(|place| place.join().unwrap_or_else(|_| Err(broke()))).collect()
         })
     }
+}
+
+/// Whether several places are at work together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// All at once.
+    AtOnce,
+    /// One after another, because the inputs are those of one site at a time.
+    InTurn,
 }
 
 /// What came of a microtest in one place.
@@ -235,13 +243,13 @@ fn mhc_mix(inputs: &Inputs, doer: &Doer<'_>) -> Result<Reports, Failure> {
         Inputs::Synthetic(config) => {
             let made = synthetic_sites(config);
             let says = made.says();
-            Ok(real_size(&made, &made, &says, doer))
+            Ok(real_size(&made, &made, &says, Pace::AtOnce, doer))
         }
         Inputs::Real { checkpoint, config } => {
             let weights = CheckpointSites::fetch(checkpoint, config, doer.progress, doer.cancelled)?;
             let made = synthetic_sites(config);
             let says = format!("weights of {}; streams and sublayer outputs: {}", checkpoint.summary(), made.says());
-            Ok(real_size(&weights, &made, &says, doer))
+            Ok(real_size(&weights, &made, &says, Pace::AtOnce, doer))
         }
     }
 }
@@ -251,11 +259,17 @@ fn synthetic_sites(config: &ModelConfig) -> Synthetic {
     Synthetic::new(2 * config.num_hidden_layers, config.hidden_size, 256, inputs::SEED)
 }
 
-fn real_size(sites: &dyn Sites, activations: &dyn Activations, provenance: &str, doer: &Doer<'_>) -> Reports {
+fn real_size(
+    sites: &dyn Sites,
+    activations: &dyn Activations,
+    provenance: &str,
+    pace: Pace,
+    doer: &Doer<'_>,
+) -> Reports {
     let total = swept::PHASES * (sites.count() * doer.places.len()) as u64;
     let ticker = Ticker::new(total, doer.progress, doer.cancelled);
     let tick = |phase: &str| ticker.tick(phase).map_err(Failure::from);
-    doer.in_every_place(|place| {
+    doer.in_every_place(pace, |place| {
         let suited: Vec<Candidate> = doer.candidates.iter().filter(|c| place.unsuited(c).is_none()).cloned().collect();
         let (report, kernels) = swept::run(
             sites,
@@ -297,7 +311,7 @@ fn mhc_mix_from(
     };
     let cases = cases(&reference);
     let shared = sweep::shared(&mhc::MhcMix, &cases, &able, &ticker)?;
-    Ok(doer.in_every_place(|place| {
+    Ok(doer.in_every_place(Pace::AtOnce, |place| {
         let swept = shared.tried(Some(place), &|c| place.unsuited(c).is_none(), &ticker)?;
         Ok(Done::of(judge::report(&mhc::INFO, &cases, &swept, through.as_ref()), swept))
     }))

@@ -345,3 +345,19 @@ fn a_command_that_fails_is_named_and_the_others_are_measured() {
     assert!(report.left_out[0].ends_with("ended with status 3: no module"), "{:?}", report.left_out);
     assert!(report.provenance.contains("`fork` is `sh -c "), "{}", report.provenance);
 }
+
+#[test]
+fn inputs_of_one_site_at_a_time_are_not_shared_by_two_places_at_work_together() {
+    let places: Vec<Place<'_>> =
+        (0..3).map(|_| Device::Cpu.open(false, &|| false).unwrap().remove(0).unwrap()).collect();
+    let doer = Doer { candidates: &[], dropped: &[], places: &places, progress: &|_, _, _| {}, cancelled: &|| false };
+    let at_work = Mutex::new(());
+    let reports = doer.in_every_place(Pace::InTurn, |_| {
+        let alone = at_work.try_lock().map_err(|_| Failure::new("two at once"))?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        drop(alone);
+        Ok(Done { report: MicroReport::default(), kernels: Vec::new(), failed: Vec::new(), astray: Vec::new() })
+    });
+    assert_eq!(reports.len(), 3);
+    assert!(reports.iter().all(Result::is_ok), "{reports:?}");
+}

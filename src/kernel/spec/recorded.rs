@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{Doer, Reports, mhc_mix_from, real_size};
+use super::{Doer, Pace, Reports, mhc_mix_from, real_size};
 use crate::engine::procedure::Failure;
 use crate::kernel::checkpoint::Checkpoint;
 use crate::kernel::config::ModelConfig;
@@ -22,6 +22,7 @@ use crate::kernel::sites::synthetic::Synthetic;
 use crate::kernel::specs::norm::{self, Norm};
 use crate::kernel::specs::quantise::{self, Quantise};
 use crate::kernel::specs::router::{self, Router};
+use crate::kernel::sweep::Cancelled;
 
 /// The most tokens of a recording that pass through the lab model.
 const LAB_TOKENS: usize = 256;
@@ -133,8 +134,7 @@ fn activations<'a>(
 ) -> Result<RecordedSites<'a, Synthetic>, Failure> {
     let make = |tokens| Synthetic::new(2 * config.num_hidden_layers, config.hidden_size, tokens, inputs::SEED);
     RecordedSites::new(recording, found, make, &|| {
-        let stopped = || Failure::new("the microtest was cancelled before it ended");
-        if (doer.cancelled)() { Err(stopped()) } else { Ok(()) }
+        if (doer.cancelled)() { Err(Cancelled.into()) } else { Ok(()) }
     })
 }
 
@@ -149,7 +149,8 @@ fn mixing_at_real_size(
     let recorded = activations.taken();
     let lacks = activations.lacks(sites.count()).map(|lacks| format!("; {lacks} made up{made}")).unwrap_or_default();
     let provenance = format!("{weights}; {}; {}{lacks}", recorded::says(&recorded), activations.says(sites.count()));
-    named(real_size(sites, activations, &provenance, doer), &recorded)
+    // Recorded activations hold the tensors of one site, and two cards are never at the same one.
+    named(real_size(sites, activations, &provenance, Pace::InTurn, doer), &recorded)
 }
 
 /// The lab model from its recorded first streams on, or else from its own prompt; each site with recorded streams is
