@@ -40,7 +40,8 @@ def run(inputs, notes):
     raise NotImplementedError("call the fork's own function here")
 
 
-def main():
+def main(run):
+    """Answers every case that comes in with what `run` makes of it."""
     # Libraries print to standard output while they compile; that must not get between the tensors.
     answer = os.dup(1)
     os.dup2(2, 1)
@@ -71,4 +72,4 @@ def checked(outputs, notes):
 
 
 if __name__ == "__main__":
-    main()
+    main(run)

@@ -12,19 +12,16 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use tokio::runtime::Handle;
-use tokio_util::sync::CancellationToken;
 
 use crate::engine::procedure::Failure;
 use crate::kernel::candidate::Candidate;
 use crate::kernel::outside::ExternalCommand;
 use crate::kernel::task::{Outside, Task};
-use crate::kernel::tensors::{Tensor, from_file, to_file};
+use crate::kernel::tensors::{Kind, Tensor, from_file, to_file};
+use crate::remote::host::blocking::Blocking;
 use crate::remote::host::{self, Host, Hosts, Limits, Place};
 use crate::untrusted::Untrusted;
 
-/// How often somebody is asked whether to go on.
-const LOOK: Duration = Duration::from_millis(50);
 /// Bytes beside the tensors that an answer may have.
 const SLACK: usize = 1 << 20;
 /// What ends the inputs in the text that a shell is given; base64 has no such line.
@@ -34,15 +31,18 @@ const END: &str = "_end_of_inputs_";
 #[expect(missing_debug_implementations, reason = "it holds the caller's function")]
 pub struct Commands<'a> {
     hosts: Hosts,
-    /// What waits for a host; none where this was not made by the program's own runtime.
-    runtime: Option<Handle>,
+    runtime: Blocking,
     cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl<'a> Commands<'a> {
     /// Over these links; `cancelled` is asked while a command runs.
-    pub fn new(hosts: Hosts, cancelled: &'a (dyn Fn() -> bool + Sync)) -> Self {
-        Self { hosts, runtime: Handle::try_current().ok(), cancelled }
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn new(hosts: Hosts, cancelled: &'a (dyn Fn() -> bool + Sync)) -> Result<Self, Failure> {
+        let runtime = Blocking::new().map_err(|e| Failure::new(e.to_string()))?;
+        Ok(Self { hosts, runtime, cancelled })
     }
 }
 
@@ -103,32 +103,10 @@ fn frame<'a>(left: &mut &'a [u8]) -> Result<&'a [u8], Failure> {
 
 impl Commands<'_> {
     fn shell(&self, command: &ExternalCommand, text: &str, bytes: usize) -> Result<host::Output, Failure> {
-        let host = if command.host == "local" {
-            Host::Local
-        } else {
-            Host::named(&command.host).map_err(host::HostError::failure)?
-        };
+        let host = Host::named(&command.host).map_err(host::HostError::failure)?;
         let place = Place::new(host, &command.r#become).map_err(host::HostError::failure)?;
         let limits = Limits { time: Duration::from_secs(command.timeout_s), bytes };
-        let token = CancellationToken::new();
-        let work = async {
-            let asked = host::run(&self.hosts, &place, text, &[], &limits, &token);
-            tokio::pin!(asked);
-            loop {
-                tokio::select! {
-                    end = &mut asked => return end,
-                    () = tokio::time::sleep(LOOK) => if (self.cancelled)() { token.cancel() },
-                }
-            }
-        };
-        let end = match &self.runtime {
-            Some(handle) => handle.block_on(work),
-            None => tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .map_err(|e| Failure::new(e.to_string()))?
-                .block_on(work),
-        };
+        let end = self.runtime.run(&self.hosts, &place, text, &[], &limits, self.cancelled);
         end.map_err(host::HostError::failure)
     }
 }
@@ -166,8 +144,8 @@ fn notes(candidate: &Candidate, task: &Task) -> BTreeMap<String, String> {
     notes.extend(task.floats.iter().map(|(name, value)| ((*name).to_owned(), value.to_string())));
     let outputs = task.outputs.iter().map(|slot| {
         let kind = match slot.kind {
-            crate::kernel::tensors::Kind::F32 => "f32",
-            crate::kernel::tensors::Kind::I32 => "i32",
+            Kind::F32 => "f32",
+            Kind::I32 => "i32",
         };
         let shape: Vec<String> = slot.shape.iter().map(usize::to_string).collect();
         format!("{}:{kind}:{}", slot.name, shape.join("x"))

@@ -44,7 +44,7 @@ fn task() -> Task {
 }
 
 fn run(argv: &[&str]) -> Result<Vec<Tensor>, Failure> {
-    Commands::new(Hosts::new(Settings::from_environment()), &|| false).run(&candidate(argv), &task())
+    Commands::new(Hosts::new(Settings::from_environment()), &|| false)?.run(&candidate(argv), &task())
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn what_does_not_answer_rightly_is_one_sentence_with_its_last_words() {
 fn a_cancel_ends_the_command() {
     let begun = std::time::Instant::now();
     let cancelled = || begun.elapsed() > Duration::from_millis(200);
-    let commands = Commands::new(Hosts::new(Settings::from_environment()), &cancelled);
+    let commands = Commands::new(Hosts::new(Settings::from_environment()), &cancelled).unwrap();
     let failure = commands.run(&candidate(&["sleep", "30"]), &task()).unwrap_err();
     assert!(failure.message.to_lowercase().contains("cancel"), "{}", failure.message);
 }

@@ -63,7 +63,7 @@ impl Device {
         cancelled: &'a (dyn Fn() -> bool + Sync),
     ) -> Result<Vec<Result<Place<'a>, Failure>>, Failure> {
         let Self::Cards(word) = self else {
-            let commands = Commands::new(Hosts::new(Settings::from_environment()), cancelled);
+            let commands = Commands::new(Hosts::new(Settings::from_environment()), cancelled)?;
             return Ok(vec![Ok(Place { device: "cpu".into(), runs: Runs::Here(commands) })]);
         };
         let chosen = found::named(word, found::cards()?)?;
@@ -91,7 +91,7 @@ impl Device {
                 driver: own.map_or_else(|| info.driver.clone(), |own| format!("{own}, {}", info.driver)),
                 compiler: card.compiler.clone(),
                 check: card.check(&peers, seen)?,
-                ceilings: card.ceilings()?,
+                ceilings: card.ceilings.clone(),
                 ..CardReport::default()
             };
             Ok(Place { device: info.device(), runs: Runs::OnCard { about: Box::new(about), held: Box::new(held) } })

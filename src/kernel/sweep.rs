@@ -301,9 +301,8 @@ impl<M: Microtest> Shared<'_, M> {
                 Err(failure) => return Err(failure),
             }
         }
-        let outer = ran;
-        let (twins, candidates) = inner.into_iter().chain(outer).partition(|t| t.candidate.fault.is_some());
-        let twins: Vec<Tried> = twins;
+        let (twins, candidates): (Vec<Tried>, Vec<Tried>) =
+            inner.into_iter().chain(ran).partition(|t| t.candidate.fault.is_some());
         let (own, astray) = self.band_of(outside, suits)?;
         let band = self.band.iter().cloned().chain(own).collect();
         let kernels = self.kernels(outside, &|c| suits(c) && !c.is_brought())?;
@@ -326,7 +325,9 @@ impl<M: Microtest> Shared<'_, M> {
         }
         let outside = outside.ok_or_else(|| Failure::new(format!("nothing here runs `{}`", candidate.name)))?;
         let outputs = if candidate.command.is_some() {
-            outside.run_all(candidate, &self.tasks)?
+            let outputs = outside.run_all(candidate, &self.tasks)?;
+            cases.iter().try_for_each(|_| ticker.tick(&candidate.name))?;
+            outputs
         } else {
             let run = |task: &Task| {
                 ticker.tick(&candidate.name)?;
@@ -335,9 +336,6 @@ impl<M: Microtest> Shared<'_, M> {
             self.tasks.iter().map(run).collect::<Result<Vec<_>, Failure>>()?
         };
         let read = |(case, outputs): (&M::Case, &Vec<Tensor>)| self.test.read(case, candidate, outputs);
-        if candidate.command.is_some() {
-            cases.iter().try_for_each(|_| ticker.tick(&candidate.name))?;
-        }
         Ok(cases.iter().zip(&outputs).map(read).collect())
     }
 

@@ -4,13 +4,15 @@
 Operands in bf16, sums in f32, one program for sixteen tokens; the product is rounded to bf16.
 """
 
-import json
-import os
+import pathlib
 import sys
 
 import torch
 import triton
 import triton.language as tl
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "kernels"))
+import external  # noqa: E402
 
 
 @triton.jit
@@ -51,34 +53,5 @@ def run(inputs, notes):
     return {"products": products, "inverse_rms": roots}
 
 
-def main():
-    # Libraries print to standard output while they compile; that must not get between the tensors.
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    from safetensors.torch import load, save
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    with os.fdopen(answer, "wb") as out:
-        # One case after another, each behind its length: this process is started once for all.
-        while header := sys.stdin.buffer.read(8):
-            data = sys.stdin.buffer.read(int.from_bytes(header, "little"))
-            notes = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-            inputs = {name: tensor.to(device) for name, tensor in load(data).items()}
-            file = save(checked(run(inputs, notes), notes))
-            out.write(len(file).to_bytes(8, "little") + file)
-
-
-def checked(outputs, notes):
-    """The outputs that were asked for, with their types and shapes."""
-    import torch
-
-    made = {}
-    for wanted in notes["outputs"].split():
-        name, kind, shape = wanted.split(":")
-        dtype = torch.int32 if kind == "i32" else torch.float32
-        made[name] = outputs[name].detach().to("cpu", dtype).reshape([int(n) for n in shape.split("x")]).contiguous()
-    return made
-
-
 if __name__ == "__main__":
-    main()
+    external.main(run)

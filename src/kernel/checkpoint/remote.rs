@@ -11,15 +11,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::{Handle, Runtime};
-use tokio_util::sync::CancellationToken;
-
 use super::cache::{Cache, Found, Stamp, Version};
 use super::error::CheckpointError;
 use super::ranges::{Part, batches, coalesce, cut};
 use super::transfer::{Counter, says};
 use super::{Progress, Stop};
 use crate::engine::procedure::Failure;
+use crate::remote::host::blocking::Blocking;
 use crate::remote::host::{self, Hosts, Limits, Output, Place};
 use crate::untrusted::Untrusted;
 
@@ -34,25 +32,14 @@ const BATCH_RANGES: usize = 64;
 const PATIENCE: Duration = Duration::from_mins(10);
 /// The most bytes that a login shell may write beside the answer.
 const NOISE: usize = 64 * 1024;
-/// How often somebody is asked whether to go on.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// A host with a checkpoint.
 #[derive(Debug)]
 pub(super) struct Remote {
     hosts: Hosts,
     place: Place,
-    runtime: Reactor,
+    runtime: Blocking,
     cache: Cache,
-}
-
-/// What waits for the host.
-#[derive(Debug)]
-enum Reactor {
-    /// The program's own.
-    Given(Handle),
-    /// One for this checkpoint, where the program has none.
-    Own(Runtime),
 }
 
 /// One file on the host.
@@ -80,11 +67,7 @@ impl Remote {
     /// A host that is reached over these links; `cache` is the folder in which fetched ranges are kept, `None` keeps
     /// them in memory.
     pub(super) fn new(hosts: Hosts, place: Place, cache: Option<std::path::PathBuf>) -> Result<Self, CheckpointError> {
-        let runtime = match Handle::try_current() {
-            Ok(handle) => Reactor::Given(handle),
-            Err(_) => Reactor::Own(tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?),
-        };
-        Ok(Self { hosts, place, runtime, cache: Cache::new(cache) })
+        Ok(Self { hosts, place, runtime: Blocking::new()?, cache: Cache::new(cache) })
     }
 
     /// Its name.
@@ -240,22 +223,8 @@ impl Remote {
             words = words.get(1..).unwrap_or_default().join(" "),
             "checkpoint read"
         );
-        let (token, limits) = (CancellationToken::new(), Limits { time: PATIENCE, bytes });
-        let work = async {
-            let asked = host::run(&self.hosts, &self.place, script, words, &limits, &token);
-            tokio::pin!(asked);
-            loop {
-                tokio::select! {
-                    end = &mut asked => return end,
-                    () = tokio::time::sleep(LOOK) => if stop() { token.cancel() },
-                }
-            }
-        };
-        let end = match &self.runtime {
-            Reactor::Given(handle) => handle.block_on(work),
-            Reactor::Own(runtime) => runtime.block_on(work),
-        };
-        match end {
+        let limits = Limits { time: PATIENCE, bytes };
+        match self.runtime.run(&self.hosts, &self.place, script, words, &limits, stop) {
             Err(host::HostError::Cancelled) => Err(CheckpointError::Cancelled),
             Err(other) => Err(CheckpointError::Host(other.failure())),
             Ok(output) => Ok(output),

@@ -3,9 +3,8 @@
 //! Responsible for that thread, for running candidates there, and for their bits and times. Not
 //! responsible for which candidates, nor for judging what they give.
 
-use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,11 +40,11 @@ pub struct Card<'a> {
     pub info: CardInfo,
     /// What makes code for it.
     pub compiler: String,
+    /// The most that it does, measured when it was opened.
+    pub ceilings: Ceilings,
     work: Option<mpsc::Sender<Work>>,
     thread: Option<JoinHandle<()>>,
     cancelled: &'a (dyn Fn() -> bool + Sync),
-    /// What was measured as its ceilings.
-    ceilings: Mutex<Option<Ceilings>>,
 }
 
 /// What only the card's thread has.
@@ -70,9 +69,13 @@ impl<'a> Card<'a> {
         let thread = std::thread::Builder::new()
             .name(info.device())
             .spawn(move || {
-                let mut on_card = match OnCard::new(of_thread) {
-                    Ok(on_card) => {
-                        let _ = tell.send(Ok(on_card.programs.compiler()));
+                let opened = OnCard::new(of_thread).and_then(|mut on_card| {
+                    let ceilings = on_card.ceilings()?;
+                    Ok((on_card, ceilings))
+                });
+                let mut on_card = match opened {
+                    Ok((on_card, ceilings)) => {
+                        let _ = tell.send(Ok((on_card.programs.compiler(), ceilings)));
                         on_card
                     }
                     Err(failure) => {
@@ -85,19 +88,8 @@ impl<'a> Card<'a> {
                 }
             })
             .map_err(|e| Failure::new(format!("no thread for {}: {e}", info.device())))?;
-        let compiler = loop {
-            match told.recv_timeout(LOOK) {
-                Ok(opened) => break opened?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(Failure::new(format!("the thread of {} ended at once", info.device())));
-                }
-                Err(RecvTimeoutError::Timeout) if cancelled() => {
-                    return Err(Failure::new(format!("cancelled while {} was opened", info.device())));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-        };
-        Ok(Self { info, compiler, work: Some(work), thread: Some(thread), cancelled, ceilings: Mutex::new(None) })
+        let (compiler, ceilings) = wait(&told, cancelled, &info.device())?;
+        Ok(Self { info, compiler, ceilings, work: Some(work), thread: Some(thread), cancelled })
     }
 
     /// Does something in the card's thread and waits for it, or for somebody to cancel.
@@ -106,37 +98,16 @@ impl<'a> Card<'a> {
         work: impl FnOnce(&mut OnCard) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let device = self.info.device();
-        let ended = || Failure::new(format!("the thread of {device} broke"));
         let (tell, told) = mpsc::channel();
         let job: Work = Box::new(move |on_card| {
             // Nobody waits any more after a cancel.
             let _ = tell.send(work(on_card));
         });
-        self.work.as_ref().ok_or_else(ended)?.send(job).map_err(|_| ended())?;
-        loop {
-            match told.recv_timeout(LOOK) {
-                Ok(end) => return end,
-                Err(RecvTimeoutError::Disconnected) => return Err(ended()),
-                Err(RecvTimeoutError::Timeout) if (self.cancelled)() => {
-                    return Err(Failure::new(format!("cancelled while {device} computed")));
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-            }
+        // A thread that is gone drops its end, which the wait tells.
+        if let Some(work) = &self.work {
+            let _ = work.send(job);
         }
-    }
-
-    /// The most that it does; measured once.
-    ///
-    /// # Errors
-    /// The card fails.
-    pub fn ceilings(&self) -> Result<Ceilings, Failure> {
-        let mut known = self.ceilings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(ceilings) = &*known {
-            return Ok(ceilings.clone());
-        }
-        let measured = self.on_card(OnCard::ceilings)?;
-        *known = Some(measured.clone());
-        Ok(measured)
+        wait(&told, self.cancelled, &device)
     }
 
     /// Copies with checksums to the card and back and to other cards, and what was counted of its faults.
@@ -148,6 +119,24 @@ impl<'a> Card<'a> {
         let others: Vec<CardInfo> = peers.into_iter().filter(|p| p.ordinal != own).collect();
         let copied = self.on_card(move |on_card| check::copies(on_card, &others))?;
         Ok(check::counted(copied, seen))
+    }
+}
+
+/// What the thread of a card answers, unless somebody cancels meanwhile.
+fn wait<T>(
+    told: &mpsc::Receiver<Result<T, Failure>>,
+    cancelled: &(dyn Fn() -> bool + Sync),
+    device: &str,
+) -> Result<T, Failure> {
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(end) => return end,
+            Err(RecvTimeoutError::Disconnected) => return Err(Failure::new(format!("the thread of {device} broke"))),
+            Err(RecvTimeoutError::Timeout) if cancelled() => {
+                return Err(Failure::new(format!("cancelled while {device} was at work")));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
     }
 }
 
@@ -170,8 +159,7 @@ impl Outside for Card<'_> {
     }
 
     fn measure(&self, candidate: &Candidate, task: &Task) -> Result<Option<KernelRun>, Failure> {
-        let ceilings = self.ceilings()?;
-        let (candidate, task) = (candidate.clone(), task.clone());
+        let (candidate, task, ceilings) = (candidate.clone(), task.clone(), self.ceilings.clone());
         self.on_card(move |on_card| on_card.measure(&candidate, &task, &ceilings)).map(Some)
     }
 }
@@ -329,15 +317,15 @@ impl OnCard {
 
     /// Seconds of the fastest of some runs.
     fn best(&self, mut work: impl FnMut(&Arc<CudaStream>) -> Result<(), DriverError>) -> Result<f64, DriverError> {
-        let best = Cell::new(f64::INFINITY);
+        let mut best = f64::INFINITY;
         for _ in 0..6 {
             let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
             let start = self.stream.record_event(timed)?;
             work(&self.stream)?;
             let end = self.stream.record_event(timed)?;
-            best.set(best.get().min(f64::from(start.elapsed_ms(&end)?) / 1e3));
+            best = best.min(f64::from(start.elapsed_ms(&end)?) / 1e3);
         }
-        Ok(best.get())
+        Ok(best)
     }
 }
 

@@ -203,16 +203,16 @@ fn symbol<T>(library: &Library, name: &CStr) -> Result<Symbol<T>, String> {
 
 /// The helper library in the same folder.
 fn builtins_beside(place: &Path) -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = fs_err::read_dir(place.parent()?)
-        .ok()?
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
-            let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-            name.starts_with("libnvrtc-builtins.so")
-        })
-        .collect();
+    entries(place.parent()?, "libnvrtc-builtins.so").pop()
+}
+
+/// Paths in a folder whose names begin so, ascending; none where it cannot be read.
+fn entries(folder: &Path, begin: &str) -> Vec<PathBuf> {
+    let Ok(all) = fs_err::read_dir(folder) else { return Vec::new() };
+    let begins = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin));
+    let mut found: Vec<PathBuf> = all.filter_map(|entry| Some(entry.ok()?.path())).filter(begins).collect();
     found.sort();
-    found.pop()
+    found
 }
 
 /// Where the compiler may lie: the place that `PATCHBENCH_NVRTC` names and no other, else `CUDA_HOME`, the active
@@ -224,31 +224,21 @@ pub fn places(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
         return vec![PathBuf::from(named)];
     }
     let mut places: Vec<PathBuf> = Vec::new();
+    // The newest first; variants and the helper are no compiler.
+    let compilers = |folder: &Path| entries(folder, "libnvrtc.so").into_iter().rev();
     let homes = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env).chain(["/usr/local/cuda".to_owned()]);
     for home in homes {
         for folder in ["lib64", "lib", "targets/x86_64-linux/lib"] {
-            places.extend(libraries_in(&Path::new(&home).join(folder)));
+            places.extend(compilers(&Path::new(&home).join(folder)));
         }
     }
     for packages in site_packages(env) {
         for folder in ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib", "nvidia/cu12/lib"] {
-            places.extend(libraries_in(&packages.join(folder)));
+            places.extend(compilers(&packages.join(folder)));
         }
     }
     places.extend(["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"].map(PathBuf::from));
     places
-}
-
-/// The compiler's libraries in a folder, the newest first; variants and the helper are no compiler.
-fn libraries_in(folder: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs_err::read_dir(folder) else { return Vec::new() };
-    let mut found: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("libnvrtc.so")))
-        .collect();
-    found.sort();
-    found.reverse();
-    found
 }
 
 /// Folders of packages of the active Python: of its environment, of the first `python3` that is found, of `PYTHONPATH`.
@@ -262,12 +252,7 @@ fn site_packages(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> =
         env("PYTHONPATH").iter().flat_map(|paths| std::env::split_paths(paths).collect::<Vec<_>>()).collect();
     for root in roots {
-        let Ok(entries) = fs_err::read_dir(root.join("lib")) else { continue };
-        let mut versions: Vec<PathBuf> = entries
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3")))
-            .collect();
-        versions.sort();
+        let versions = entries(&root.join("lib"), "python3");
         for version in versions.iter().rev() {
             found.extend(["site-packages", "dist-packages"].map(|name| version.join(name)));
         }

@@ -114,9 +114,9 @@ fn made_outside(
     let Some(outside) = outside.filter(|_| arithmetics.iter().any(Candidate::is_outside)) else {
         return Ok(vec![None; arithmetics.len()]);
     };
-    let task = outside::task(mixing, streams);
+    let site = outside::handed(mixing, streams);
     let one = |candidate: &Candidate| {
-        candidate.is_outside().then(|| outside::products(outside, candidate, &task)).transpose()
+        candidate.is_outside().then(|| outside::products(outside, candidate, &site)).transpose()
     };
     arithmetics.iter().map(one).collect()
 }

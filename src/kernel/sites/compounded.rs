@@ -141,11 +141,11 @@ impl Chain {
     ) -> Result<Option<Groups>, Failure> {
         let candidate = self.arithmetic.map(|a| &arithmetics[a]).filter(|candidate| candidate.is_outside());
         let (Some(candidate), Some(outside)) = (candidate, outside) else { return Ok(None) };
-        let task = match &self.streams {
-            Streams::F64(streams) => outside::task(mixing, streams),
-            Streams::Bf16(streams) => outside::task(mixing, streams),
+        let site = match &self.streams {
+            Streams::F64(streams) => outside::handed(mixing, streams),
+            Streams::Bf16(streams) => outside::handed(mixing, streams),
         };
-        outside::products(outside, candidate, &task).map(Some)
+        outside::products(outside, candidate, &site).map(Some)
     }
 }
 

@@ -20,8 +20,15 @@ const ROOT: f64 = 1e-5;
 /// The products of a candidate, by group.
 pub(super) type Groups = Vec<[Lanes; MIXES]>;
 
+/// A site as it is handed over.
+pub(super) struct Handed {
+    pub(super) task: Task,
+    /// The root mean square of each token, with eps, in f64.
+    roots: Vec<f64>,
+}
+
 /// A site with all its tokens: `mixing` is `[24, inner]`, `streams` is `[groups][inner][8]`.
-pub(super) fn task<T: Stored>(mixing: &[f32], streams: &[T]) -> Task {
+pub(super) fn handed<T: Stored>(mixing: &[f32], streams: &[T]) -> Handed {
     let inner = mixing.len() / MIXES;
     let mut rows = vec![0.0_f32; streams.len()];
     rows.par_chunks_mut(inner * GROUP).zip(streams.par_chunks(inner * GROUP)).for_each(|(rows, group)| {
@@ -31,9 +38,15 @@ pub(super) fn task<T: Stored>(mixing: &[f32], streams: &[T]) -> Task {
             }
         }
     });
+    let root = |token: &[f32]| {
+        let squares: f64 = token.iter().map(|x| f64::from(*x).powi(2)).sum();
+        (squares / inner as f64 + EPS).sqrt()
+    };
+    let roots = rows.par_chunks(inner).map(root).collect();
     let tensor =
         |name, rows, values, by_row| Tensor { name, shape: vec![rows, inner], data: Data::F32(values), by_row };
-    site::task(tensor("weight", MIXES, mixing.to_vec(), false), tensor("streams", streams.len() / inner, rows, true))
+    let streams = tensor("streams", streams.len() / inner, rows, true);
+    Handed { task: site::task(tensor("weight", MIXES, mixing.to_vec(), false), streams), roots }
 }
 
 /// The products that a candidate makes of it.
@@ -43,21 +56,18 @@ pub(super) fn task<T: Stored>(mixing: &[f32], streams: &[T]) -> Task {
 ///
 /// # Errors
 /// It cannot be run.
-pub(super) fn products(outside: &dyn Outside, candidate: &Candidate, task: &Task) -> Result<Groups, Failure> {
-    let outputs = outside.run(candidate, task)?;
+pub(super) fn products(outside: &dyn Outside, candidate: &Candidate, site: &Handed) -> Result<Groups, Failure> {
+    let outputs = outside.run(candidate, &site.task)?;
     let (products, inverse) = (outputs[0].numbers(), outputs[1].numbers());
-    let streams = task.inputs[1].numbers();
-    let inner = streams.len() / task.rows;
-    let factor = |token: usize| {
-        let squares: f64 = streams[token * inner..][..inner].iter().map(|x| x * x).sum();
-        let off = inverse[token] * (squares / inner as f64 + EPS).sqrt();
+    let factor = |(inverse, root): (&f64, &f64)| {
+        let off = inverse * root;
         if (off - 1.0).abs() <= ROOT { 1.0 } else { off }
     };
-    let factors: Vec<f64> = (0..task.rows).into_par_iter().map(factor).collect();
+    let factors: Vec<f64> = inverse.iter().zip(&site.roots).map(factor).collect();
     let group = |first: usize| {
         std::array::from_fn(|mix| {
             std::array::from_fn(|lane| products[(first + lane) * MIXES + mix] * factors[first + lane])
         })
     };
-    Ok((0..task.rows).step_by(GROUP).map(group).collect())
+    Ok((0..site.task.rows).step_by(GROUP).map(group).collect())
 }

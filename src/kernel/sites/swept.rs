@@ -149,7 +149,7 @@ fn kernels(
     let good = candidates.iter().filter(|c| c.cuda.is_some() && c.fault.is_none());
     let Some(outside) = outside.filter(|_| sites.count() > 0) else { return Ok(Vec::new()) };
     let streams = first_streams(activations, STREAMS * sites.width());
-    let task = outside::task(&checked(sites, 0)?.mixing, &streams);
+    let task = outside::handed(&checked(sites, 0)?.mixing, &streams).task;
     let mut kernels = Vec::new();
     for candidate in good {
         let run = outside.measure(candidate, &task)?;

@@ -3,6 +3,7 @@
 //! `ssh` makes and judges connections, `links` keeps one per host, `error` says what went wrong, `forward`
 //! reaches a server's port. Not responsible for what a script says; the probe's is `remote::probe`.
 
+pub mod blocking;
 mod error;
 mod forward;
 mod links;

@@ -151,6 +151,15 @@ const TOKENS: usize = 16;
 /// Width and inner width of a synthetic expert.
 const SMALL: [usize; 2] = [32, 8];
 
+/// Sizes of a made-up layer, in words.
+fn sizes(config: &ModelConfig) -> String {
+    let [width, inner] = SMALL;
+    format!(
+        "gate [{}, {}], {} experts a token, experts of {width} by {inner}",
+        config.n_routed_experts, config.hidden_size, config.num_experts_per_tok
+    )
+}
+
 /// Synthetic layers at a model's own sizes: those with a hash table, and as many without.
 pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
     let hash = 0..config.num_hash_layers;
@@ -164,15 +173,7 @@ pub fn synthetic(config: &ModelConfig, seed: u64) -> Cases<Case> {
     Cases {
         labels: layers.iter().map(label).collect(),
         cases: layers.iter().map(|layer| synthetic_layer(config, seed, *layer)).collect(),
-        shape: format!(
-            "{} layers of {TOKENS} tokens, gate [{}, {}], {} experts a token, experts of {} by {}",
-            layers.len(),
-            config.n_routed_experts,
-            config.hidden_size,
-            config.num_experts_per_tok,
-            SMALL[0],
-            SMALL[1]
-        ),
+        shape: format!("{} layers of {TOKENS} tokens, {}", layers.len(), sizes(config)),
         provenance: format!(
             "synthetic, seed {seed}: inputs are {}, normed; gate normal so that logits spread by 1.5, in f32; bias \
              normal, spread 0.2; hash table random; experts small, random and not bounded to be harmless",
@@ -247,15 +248,7 @@ pub fn recorded(config: &ModelConfig, seed: u64, taken: &[Taken]) -> Cases<Case>
     Cases {
         labels: points.iter().map(label).collect(),
         cases: points.iter().map(case).collect(),
-        shape: format!(
-            "{} recorded layers, at most {TOKENS} tokens of each, gate [{}, {}], {} experts a token, experts of {} by {}",
-            taken.len(),
-            config.n_routed_experts,
-            config.hidden_size,
-            config.num_experts_per_tok,
-            SMALL[0],
-            SMALL[1]
-        ),
+        shape: format!("{} recorded layers, at most {TOKENS} tokens of each, {}", taken.len(), sizes(config)),
         provenance: format!(
             "gate, bias, hash table and experts made up, seed {seed}: gate normal so that logits spread by 1.5, in f32; \
              bias normal, spread 0.2; experts small, random and not bounded to be harmless"
